@@ -10,7 +10,7 @@ from bench.plan import Plan
 from bench.processes import BARE, BARE_IDLE, pss_bytes, rss_bytes, running, script, serving, time_to_answer, time_to_end
 from bench.rows import Budget, Row, Unit, least
 from bench.samples import samples
-from harken.testing.agent import Agent
+from harken.testing.agent import EdgeClient
 
 INITIALIZE: Final = (
     json.dumps(
@@ -79,7 +79,7 @@ def _memory(plan: Plan, command: Sequence[str]) -> Iterator[Row]:
     for _ in plan.rounds("edge memory", 3, 1):
         with running(BARE_IDLE) as idle:
             bare.append(rss_bytes(idle.pid))
-        with Agent(command, name="bench") as agent:
+        with EdgeClient(command, name="bench") as agent:
             agent.request("tools/list", {})
             for _ in range(CALLS):
                 agent.tool("inbound_queue_stats")

@@ -15,7 +15,7 @@ from bench.rows import Budget, Row, Unit, least, once
 from bench.samples import samples
 from bench.swarm import CHUNK, Swarm, carried
 from bench.wake import LINE, TEXT, relay, round_trip, until_waiting
-from harken.testing.daemon import Caller, DaemonProcess
+from harken.testing.daemon import DaemonProcess, SocketClient
 
 WAIT_SECONDS: Final = 50
 CPU_BUDGET: Final = Budget(at_most=1, is_of_ratio=False)
@@ -43,7 +43,9 @@ def measure(plan: Plan) -> Iterator[Row]:
         yield _one_of(plan, caller, swarm)
 
 
-def _idle(plan: Plan, daemon: DaemonProcess, caller: Caller, swarm: Swarm, bare: tuple[float, int]) -> Iterator[Row]:
+def _idle(
+    plan: Plan, daemon: DaemonProcess, caller: SocketClient, swarm: Swarm, bare: tuple[float, int]
+) -> Iterator[Row]:
     _arm(swarm, caller)
     count = len(swarm.sessions)
     yield Row(
@@ -72,13 +74,13 @@ def _memory(daemon: DaemonProcess, bare: int, *, name: str, what: str) -> Row:
     )
 
 
-def _arm(swarm: Swarm, caller: Caller) -> None:
+def _arm(swarm: Swarm, caller: SocketClient) -> None:
     for session in swarm.sessions:
         session.wait(WAIT_SECONDS)
     until_waiting(caller, len(swarm.sessions))
 
 
-def _woken(plan: Plan, caller: Caller, swarm: Swarm) -> Row:
+def _woken(plan: Plan, caller: SocketClient, swarm: Swarm) -> Row:
     count = len(swarm.sessions)
     floor, woken = [], []
     with open_disk(plan.folder) as disk, relay(plan.folder / "fan.sock", count + 1) as streams:
@@ -102,7 +104,7 @@ def _woken(plan: Plan, caller: Caller, swarm: Swarm) -> Row:
     )
 
 
-def _wake_all(caller: Caller, swarm: Swarm) -> float:
+def _wake_all(caller: SocketClient, swarm: Swarm) -> float:
     began = time.perf_counter()
     caller.ask("send", text=TEXT)
     answers = swarm.gather(len(swarm.sessions))
@@ -124,7 +126,7 @@ def _fan_out(streams: Sequence[socket.socket]) -> None:
                 left -= len(streams[key.data].recv(CHUNK))
 
 
-def _one_of(plan: Plan, caller: Caller, swarm: Swarm) -> Row:
+def _one_of(plan: Plan, caller: SocketClient, swarm: Swarm) -> Row:
     _arm(swarm, caller)
     floor, taken = [], []
     with open_disk(plan.folder) as disk, relay(plan.folder / "one.sock", 1) as streams:
@@ -146,7 +148,7 @@ def _one_of(plan: Plan, caller: Caller, swarm: Swarm) -> Row:
     )
 
 
-def _wake_one(caller: Caller, swarm: Swarm) -> float:
+def _wake_one(caller: SocketClient, swarm: Swarm) -> float:
     began = time.perf_counter()
     caller.ask("send", text=TEXT)
     answers = swarm.gather(1)

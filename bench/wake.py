@@ -17,8 +17,8 @@ from bench.plan import Plan
 from bench.processes import running, script, serving
 from bench.rows import Budget, Row, Unit, least, once
 from bench.samples import Samples, samples
-from harken.testing.agent import Agent
-from harken.testing.daemon import Caller
+from harken.testing.agent import EdgeClient
+from harken.testing.daemon import SocketClient
 
 TEXT: Final = "x" * MESSAGE_BYTES
 LINE: Final = TEXT.encode() + b"\n"
@@ -54,7 +54,7 @@ def round_trip(stream: socket.socket, line: bytes) -> None:
         left -= len(stream.recv(left))
 
 
-def until_waiting(caller: Caller, count: int) -> None:
+def until_waiting(caller: SocketClient, count: int) -> None:
     """Return when that many sessions are in a long poll."""
     end = time.monotonic() + ARM_SECONDS
     while sum(s["presence"] == "waiting" for s in caller.call("status")["sessions"]) < count:
@@ -70,7 +70,7 @@ def measure(plan: Plan) -> Iterator[Row]:
     home = plan.home("wake")
     with (
         serving(home) as daemon,
-        Agent(daemon.edge_command("bench"), name="bench") as agent,
+        EdgeClient(daemon.edge_command("bench"), name="bench") as agent,
         daemon.caller() as caller,
         open_disk(home) as disk,
         relay(home / "relay.sock", 1) as streams,
@@ -98,7 +98,9 @@ def measure(plan: Plan) -> Iterator[Row]:
     )
 
 
-def _rounds(plan: Plan, agent: Agent, caller: Caller, disk: Disk, stream: socket.socket) -> tuple[Samples, Samples]:
+def _rounds(
+    plan: Plan, agent: EdgeClient, caller: SocketClient, disk: Disk, stream: socket.socket
+) -> tuple[Samples, Samples]:
     floor, woken = [], []
     for _ in plan.rounds("wake", 200, 60):
         began = time.perf_counter()
@@ -109,7 +111,7 @@ def _rounds(plan: Plan, agent: Agent, caller: Caller, disk: Disk, stream: socket
     return samples(floor), samples(woken)
 
 
-def _wake(agent: Agent, caller: Caller) -> float:
+def _wake(agent: EdgeClient, caller: SocketClient) -> float:
     request = agent.ask_tool("wait_for_inbound_message", timeout_s=50)
     until_waiting(caller, 1)
     began = time.perf_counter()

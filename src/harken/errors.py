@@ -116,7 +116,7 @@ class NeedsPerson(HarkenError):
         return {**super().as_dict(), "action": self.action}
 
 
-class Refused(HarkenError):
+class Forbidden(HarkenError):
     """The caller may not do this, and trying again does not help."""
 
     code = "refused"

@@ -78,7 +78,7 @@ class Priority(StrEnum):
     LOW = "low"
 
 
-class Kind(StrEnum):
+class MessageKind(StrEnum):
     """What a message states: something new, or something about an earlier message."""
 
     MESSAGE = "message"
@@ -101,7 +101,7 @@ class WakeResult(Enum):
     POSTPONED = auto()  # nothing was tried, because it cannot be woken now; that may pass
 
 
-class State(StrEnum):
+class DeliveryState(StrEnum):
     """Where a delivery is; `queued` has no row, it is what is left."""
 
     QUEUED = "queued"
@@ -115,7 +115,7 @@ class State(StrEnum):
     @property
     def is_final(self) -> bool:
         """Whether the cursor may pass a delivery in this state."""
-        return self not in (State.QUEUED, State.OFFERED)
+        return self not in (DeliveryState.QUEUED, DeliveryState.OFFERED)
 
 
 class TaskState(StrEnum):
@@ -160,7 +160,7 @@ class Draft:
     channel: str = ""
     conversation: str = ""
     thread: str = ""
-    kind: Kind = Kind.MESSAGE
+    kind: MessageKind = MessageKind.MESSAGE
     refers_to: str = ""  # upstream id of the message that this one edits, deletes or answers
     format: TextFormat = TextFormat.PLAIN
     sent_at: datetime | None = None
@@ -186,7 +186,7 @@ class NewMessage:
     channel: str = ""
     conversation: str = ""
     thread: str = ""
-    kind: Kind = Kind.MESSAGE
+    kind: MessageKind = MessageKind.MESSAGE
     priority: Priority = Priority.NORMAL
     upstream_id: str = ""
     sent_at: datetime | None = None
@@ -214,7 +214,7 @@ class Message:
     channel: str = ""
     conversation: str = ""
     thread: str = ""
-    kind: Kind = Kind.MESSAGE
+    kind: MessageKind = MessageKind.MESSAGE
     priority: Priority = Priority.NORMAL
     upstream_id: str = ""
     sent_at: datetime | None = None
@@ -235,7 +235,7 @@ class Delivery:
     id: DeliveryId
     message_id: MessageId
     consumer: Consumer
-    state: State
+    state: DeliveryState
     surface: str
     session: SessionKey
     offered_at: datetime
@@ -285,7 +285,7 @@ async def _noted_nowhere() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class OutgoingReply:
     """A reply on its way out. `key` is the same each time it is tried.
 
     `tried_at` is when it was last handed over, if it is not known what came of that: it may have been sent then.

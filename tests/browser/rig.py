@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, BrowserContext, CDPSession, ConsoleMess
 from harken.clock import SystemClock
 from harken.model import NewMessage
 from harken.store.sqlite import open_store
-from harken.testing import Agent, edge_command
+from harken.testing import EdgeClient, edge_command
 from tests.hooks.rig import CLAUDE, Conversation
 from tests.loss.rig import Served
 
@@ -186,13 +186,13 @@ class Site:
         made = self.daemon.call("task_new", title=title or name, id=name, dir=str(folder), links=list(links), **more)
         return str(made["mailbox"])
 
-    def agent(self, name: str = "claude-code", *, task: str = "") -> Agent:
+    def agent(self, name: str = "claude-code", *, task: str = "") -> EdgeClient:
         """Start an MCP client as hosts do, in the folder of a task if one is named."""
         folder = str(self.folder / task) if task else "/"
         command = [*edge_command(self.daemon.home), "--spawn", "/bin/true"]
         # With something left to do afterwards the shell stays: a host of its own, by which its session is known.
         shell = ["/bin/sh", "-c", 'cd "$1" && shift && "$@"; exit $?', "host", folder, *command]
-        return self._enter(Agent(shell, name=name))
+        return self._enter(EdgeClient(shell, name=name))
 
     def conversation(self, task: str = "") -> Conversation:
         """A session of Claude Code, known by its hooks."""
@@ -211,7 +211,7 @@ class Site:
         self.daemon.start()
         assert self.daemon.facts["url"] == before
 
-    def _enter(self, agent: AbstractContextManager[Agent]) -> Agent:
+    def _enter(self, agent: AbstractContextManager[EdgeClient]) -> EdgeClient:
         return self._stack.enter_context(agent)
 
 

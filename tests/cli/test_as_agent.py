@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from harken.config.lock import is_locked
-from harken.testing import Agent, edge_command
+from harken.testing import EdgeClient, edge_command
 from tests.cli.rig import Json, Rig
 from tests.loss.rig import until
 
@@ -30,9 +30,9 @@ print(stream.makefile().readline())
 
 
 @contextmanager
-def hosting(rig: Rig, name: str = "claude-code", prefix: Sequence[str] = ()) -> Iterator[Agent]:
+def hosting(rig: Rig, name: str = "claude-code", prefix: Sequence[str] = ()) -> Iterator[EdgeClient]:
     """Be the host of an agent for the time of the block: commands that the test runs are then in its shell."""
-    with Agent([*prefix, *edge_command(rig.home)], name=name) as agent:
+    with EdgeClient([*prefix, *edge_command(rig.home)], name=name) as agent:
         agent.tool("inbound_queue_stats")
         yield agent
     until(lambda: not _is_hosting(rig), "the session is gone", SECONDS)

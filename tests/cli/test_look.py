@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harken import __version__
-from harken.testing import Agent, edge_command
+from harken.testing import EdgeClient, edge_command
 from tests.cli.rig import Json, Rig
 
 UNAVAILABLE = 5
@@ -50,7 +50,7 @@ def test_status_says_why_nothing_can_be_stored(fresh: Rig) -> None:
 def test_status_names_the_sessions_that_read_nothing_and_says_why(rig: Rig) -> None:
     """The agent is told with every call; the person, who can correct it, looks here."""
     rig.ok("send", "hello", "--from", "amy")
-    with Agent([*edge_command(rig.home), "--task", "nowhere"], name="some-agent") as agent:
+    with EdgeClient([*edge_command(rig.home), "--task", "nowhere"], name="some-agent") as agent:
         agent.request("tools/list", {})
         shown = rig.ok("status")
         assert "Sessions that read nothing:" in shown

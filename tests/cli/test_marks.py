@@ -13,7 +13,7 @@ import pytest
 
 from harken.config.lock import is_locked
 from harken.hosts.registry import host_marks, host_title
-from harken.testing import Agent, edge_command
+from harken.testing import EdgeClient, edge_command
 from tests.cli.rig import COMMAND, SECONDS, Rig, serving
 from tests.loss.rig import until
 
@@ -95,7 +95,7 @@ def test_the_command_says_itself_what_marks_it(over_tcp: Rig) -> None:
 
 def test_who_is_at_the_other_end_of_a_port_is_known_by_what_it_descends_from(over_tcp: Rig) -> None:
     """The command tells its process, and whoever has started that is an agent over a port too."""
-    with Agent(edge_command(over_tcp.home), name="codex-mcp-client") as agent:
+    with EdgeClient(edge_command(over_tcp.home), name="codex-mcp-client") as agent:
         agent.tool("inbound_queue_stats")
         assert over_tcp.json("stats")["consumer"] == "codex"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harken.config.lock import is_locked
-from harken.testing import Agent, edge_command
+from harken.testing import EdgeClient, edge_command
 from tests.cli import systemctl
 from tests.cli.rig import Rig
 from tests.cli.test_as_agent import hosting
@@ -117,7 +117,7 @@ def test_an_open_agent_does_not_start_another_daemon_in_between(machine: Machine
     """Its edge starts one when there is none, and would be faster than systemd: the service could not start then."""
     machine.rig.ok("up")
     # The host is a shell, so that the commands of this test are the person's.
-    with Agent(["sh", "-c", '"$@"; exit', "sh", *edge_command(machine.rig.home)], name="codex") as agent:
+    with EdgeClient(["sh", "-c", '"$@"; exit', "sh", *edge_command(machine.rig.home)], name="codex") as agent:
         agent.tool("inbound_queue_stats")
         machine.rig.ok("service", "install", "--yes")
         assert machine.rig.json("service", "status")["pid"] == machine.rig.pid

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.cli.watch.quiet import HINT, MOST_GATHERED, Gathered, toast_of
+from harken.cli.watch.quiet import HINT, MOST_GATHERED, PendingNews, toast_of
 from harken.control.client import Result
 from harken.dispatch.toast import PAUSE_SECONDS, Toast
 from harken.rules.rule import QuietHours
@@ -119,7 +119,7 @@ def test_quiet_without_a_desktop_says_so_once_and_goes_on(rig: Rig, tmp_path: Pa
 
 def test_a_burst_is_one_toast_after_the_first() -> None:
     """Ten toasts in a row are dismissed unread."""
-    gathered = Gathered(None)
+    gathered = PendingNews(None)
     assert gathered.take(NOON, 0.0) is None
     gathered.add([record("first")])
     assert gathered.take(NOON, 0.0) == Toast("ann in ci", f'"first"\n{HINT}')
@@ -134,7 +134,7 @@ def test_a_burst_is_one_toast_after_the_first() -> None:
 
 def test_in_quiet_hours_nothing_is_shown_until_they_are_over() -> None:
     """What comes in the night is told in the morning, in one toast, however much it is."""
-    gathered = Gathered(QuietHours(time(22), time(7)))
+    gathered = PendingNews(QuietHours(time(22), time(7)))
     gathered.add([record(str(number)) for number in range(MOST_GATHERED + 5)])
     assert gathered.take(NIGHT, 0.0) is None
     found = gathered.take(NOON, 1.0)
@@ -144,7 +144,7 @@ def test_in_quiet_hours_nothing_is_shown_until_they_are_over() -> None:
 
 def test_what_the_person_wrote_here_is_no_news_to_them() -> None:
     """A toast for one's own words is noise."""
-    gathered = Gathered(None)
+    gathered = PendingNews(None)
     gathered.add([record(source="local") | {"trust": "owner"}])
     assert gathered.take(NOON, 0.0) is None
 

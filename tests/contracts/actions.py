@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from harken.automation import MOST_WAITING, Action, ActionId, ActionState, Mode
-from harken.errors import Conflict, NotFound, Refused, UserError
+from harken.errors import Conflict, Forbidden, NotFound, UserError
 from harken.model import WATCH, MessageId, Reader, SessionKey
 from harken.store.contract import Store
 from harken.store.contract.automation import CONFIRM_EXPIRES
@@ -184,7 +184,7 @@ class ActionSuite(StoreSuite):
         [message] = await say(store, "one")
         fired = [verdict(message, f"rule {n}", Mode.AUTO if n % 2 else Mode.CONFIRM) for n in range(MOST_WAITING)]
         made = await settle(store, clock, fired)
-        with pytest.raises(Refused, match=str(MOST_WAITING)):
+        with pytest.raises(Forbidden, match=str(MOST_WAITING)):
             await store.actions.add(message.id, ORDER, "cli")
         assert (await store.rules.state()).waiting == len(await store.actions.list()) == MOST_WAITING
         await store.actions.answer(made[0].id, is_yes=False, by="cli")

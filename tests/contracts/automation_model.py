@@ -33,7 +33,7 @@ from harken.automation import (
     RunId,
     RunState,
 )
-from harken.errors import Conflict, Refused
+from harken.errors import Conflict, Forbidden
 from harken.model import Message
 from harken.store.contract import Store
 from harken.store.contract.automation import CONFIRM_EXPIRES, Settlement
@@ -176,7 +176,7 @@ class ReactionMachine(RuleBasedStateMachine):
         """Ask without a rule, as often as it is possible."""
         call = partial(self.store.actions.add, self.model.messages[0][1].id, ORDER, "cli")
         if self.model.standing().waiting >= MOST_WAITING:
-            with pytest.raises(Refused):
+            with pytest.raises(Forbidden):
                 self.do(call)
             return
         action = self.do(call)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from harken.model import INBOX, RULES, WATCH, Kind, Mailbox, MessageId, NewMessage, Reader, Sender, SessionKey
+from harken.model import INBOX, RULES, WATCH, Mailbox, MessageId, MessageKind, NewMessage, Reader, Sender, SessionKey
 from harken.store.contract import Store
 from harken.store.contract.retention import Limits
 from harken.testing import FakeClock
@@ -139,7 +139,7 @@ class QuestionSuite(StoreSuite):
     async def test_question_that_is_deleted_upstream_needs_no_answer(self, store: Store) -> None:
         """Whoever takes a question back does not wait for an answer."""
         await ask(store, asked("how?", key=b"k"))
-        await store.messages.append([replace(new_message("gone"), kind=Kind.DELETION, refers_key=b"k")])
+        await store.messages.append([replace(new_message("gone"), kind=MessageKind.DELETION, refers_key=b"k")])
         assert await open_texts(store) == []
 
     async def test_person_can_say_that_no_answer_is_needed(self, store: Store, journal: Journal) -> None:

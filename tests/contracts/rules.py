@@ -32,7 +32,7 @@ from harken.automation import (
     RunState,
 )
 from harken.errors import Conflict
-from harken.model import INBOX, WATCH, Kind, Mailbox, Message, MessageId, Reader, SessionKey
+from harken.model import INBOX, WATCH, Mailbox, Message, MessageId, MessageKind, Reader, SessionKey
 from harken.store.contract import Store
 from harken.store.contract.automation import CONFIRM_EXPIRES, Settlement
 from harken.store.contract.events import RECOVERY
@@ -144,8 +144,8 @@ class JudgingSuite(StoreSuite):
         await fill(store, "one")
         await fill(store, "two", mailbox=TASK)
         await fill(store, "a trial", mailbox=Mailbox("trial:1"))
-        await store.messages.append([replace(new_message("gone"), kind=Kind.DELETION)])
-        await store.messages.append([replace(new_message("corrected"), kind=Kind.EDIT)])
+        await store.messages.append([replace(new_message("gone"), kind=MessageKind.DELETION)])
+        await store.messages.append([replace(new_message("corrected"), kind=MessageKind.EDIT)])
         await fill(store, "three")
         found = await store.rules.unjudged(0, 100)
         assert [message.text for _, message in found] == ["one", "two", "corrected", "three"]

@@ -20,7 +20,7 @@ import pytest
 from harken.config.home import Home
 from harken.config.source_entries import source_entry
 from harken.errors import UserError
-from harken.model import Draft, Outgoing
+from harken.model import Draft, OutgoingReply
 from harken.sources.source import Batch, Source, SourceEntry, SourceHealth, SourceKind, SourceState, Speakers
 from harken.testing import FakeClock
 from tests.sources.messages_rig import stored_message
@@ -211,7 +211,7 @@ async def check_answers(bench: SourceBench) -> None:
     async def hand_over() -> None:
         handed.append("over")
 
-    reply = Outgoing(
+    reply = OutgoingReply(
         key="r1",
         to=stored_message(question),
         body="an answer",

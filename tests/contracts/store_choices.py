@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harken.model import Choose, Offer, Selection, State
+from harken.model import Choose, DeliveryState, Offer, Selection
 from harken.store.contract import Store
 from harken.store.contract.deliveries import OfferFilter
 from harken.testing import FakeClock
@@ -110,6 +110,6 @@ class ChoiceSuite(DeliverySuite):
         assert journal.of("offered") == []
         assert await self._states(store) == []
 
-    async def _states(self, store: Store) -> list[State]:
+    async def _states(self, store: Store) -> list[DeliveryState]:
         message = await store.messages.get("#1")
         return [each.state for each in await store.deliveries.ledger(message.id) if each.consumer == AGENT]

@@ -14,12 +14,12 @@ from harken.model import (
     Consumer,
     Delivery,
     DeliveryId,
+    DeliveryState,
     MessageId,
     Offer,
     Priority,
     Reader,
     SessionKey,
-    State,
 )
 from harken.store.contract import Store
 from harken.store.contract.deliveries import ConsumerState, Omission, OpenOffer, Unread
@@ -322,13 +322,13 @@ class OfferSuite(DeliverySuite):
         clock.advance(5)
         [given] = await offer(store, clock)
         [delivery] = [
-            each for each in await store.deliveries.ledger(given.message.id) if each.state is not State.QUEUED
+            each for each in await store.deliveries.ledger(given.message.id) if each.state is not DeliveryState.QUEUED
         ]
         assert delivery == Delivery(
             id=given.delivery_id,
             message_id=given.message.id,
             consumer=AGENT,
-            state=State.OFFERED,
+            state=DeliveryState.OFFERED,
             surface="pull",
             session=READER.session,
             offered_at=clock.now(),
@@ -457,7 +457,7 @@ class ProofSuite(DeliverySuite):
             id=given.delivery_id,
             message_id=given.message.id,
             consumer=AGENT,
-            state=State.SEEN,
+            state=DeliveryState.SEEN,
             surface="pull",
             session=READER.session,
             offered_at=offered_at,
@@ -494,9 +494,11 @@ class ProofSuite(DeliverySuite):
         await fill(store, "one", "two")
         first, second = await offer(store, clock)
         clock.advance(LEASE_SECONDS + 1)
-        assert [each.state for each in await store.deliveries.prove([first.delivery_id], "ack")] == [State.SEEN]
+        assert [each.state for each in await store.deliveries.prove([first.delivery_id], "ack")] == [DeliveryState.SEEN]
         await offer(store, clock, SECOND)
-        assert [each.state for each in await store.deliveries.prove([second.delivery_id], "ack")] == [State.SEEN]
+        assert [each.state for each in await store.deliveries.prove([second.delivery_id], "ack")] == [
+            DeliveryState.SEEN
+        ]
         assert (await store.deliveries.unread(READER)).count == 0
 
     async def test_message_can_be_acknowledged_without_an_offer(self, store: Store, clock: FakeClock) -> None:
@@ -504,7 +506,7 @@ class ProofSuite(DeliverySuite):
         await fill(store, "one", "two")
         first = (await store.messages.get("#1")).id
         [seen] = await store.deliveries.acknowledge(READER, [first], "channel ack")
-        assert (seen.message_id, seen.consumer, seen.state) == (first, AGENT, State.SEEN)
+        assert (seen.message_id, seen.consumer, seen.state) == (first, AGENT, DeliveryState.SEEN)
         assert (seen.seen_at, seen.evidence) == (clock.now(), "channel ack")
         assert await store.deliveries.acknowledge(READER, [first], "channel ack") == []
         assert (await place(store)).cursor == 1
@@ -516,7 +518,7 @@ class ProofSuite(DeliverySuite):
         await fill(store, "one")
         [given] = await offer(store, clock)
         [seen] = await store.deliveries.acknowledge(READER, [given.message.id], "ack")
-        assert (seen.id, seen.state) == (given.delivery_id, State.SEEN)
+        assert (seen.id, seen.state) == (given.delivery_id, DeliveryState.SEEN)
         assert await store.deliveries.prove([given.delivery_id], "transcript") == []
         assert (await store.deliveries.unread(READER)).count == 0
 
@@ -546,7 +548,12 @@ class LeaseSuite(DeliverySuite):
         expected = Offer(message=first.message, delivery_id=first.delivery_id, offered_at=again_at, is_repeat=True)
         assert again == expected
         [row] = [each for each in await store.deliveries.ledger(first.message.id) if each.consumer == AGENT]
-        assert (row.state, row.session, row.offers, row.offered_at) == (State.OFFERED, SECOND.session, 2, again_at)
+        assert (row.state, row.session, row.offers, row.offered_at) == (
+            DeliveryState.OFFERED,
+            SECOND.session,
+            2,
+            again_at,
+        )
         assert await offer(store, clock) == []
 
     async def test_lease_holds_against_a_shorter_one(self, store: Store, clock: FakeClock) -> None:

@@ -17,6 +17,7 @@ from harken.model import (
     INBOX,
     Attention,
     DeliveryId,
+    DeliveryState,
     Mailbox,
     MessageId,
     NewMessage,
@@ -25,7 +26,6 @@ from harken.model import (
     Reader,
     Sender,
     SessionKey,
-    State,
     Trust,
 )
 from harken.store.contract import Store
@@ -443,4 +443,4 @@ class BeforeCommitSuite(StoreSuite):
             assert first.is_new
             assert await texts(store) == ["one", "two"]
             assert offered_texts(await offer(store, clock, READER, lease_seconds=LONG_SECONDS)) == ["one", "two"]
-            assert [each.state for each in await store.deliveries.ledger(first.message.id)] == [State.OFFERED]
+            assert [each.state for each in await store.deliveries.ledger(first.message.id)] == [DeliveryState.OFFERED]

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from harken.errors import NotFound
-from harken.model import INBOX, OUTBOX, WATCH, Mailbox, MessageId, Reader, SessionKey, State
+from harken.model import INBOX, OUTBOX, WATCH, DeliveryState, Mailbox, MessageId, Reader, SessionKey
 from harken.store.contract import Store
 from harken.store.contract.deliveries import ConsumerState
 from harken.store.contract.events import RECOVERY
@@ -223,8 +223,8 @@ class RetentionSuite(StoreSuite):
             for message in (seen, offered)
         }
         assert states == {
-            "seen": {AGENT: State.SEEN, WATCH: State.EXPIRED},
-            "offered": {AGENT: State.EXPIRED, WATCH: State.EXPIRED},
+            "seen": {AGENT: DeliveryState.SEEN, WATCH: DeliveryState.EXPIRED},
+            "offered": {AGENT: DeliveryState.EXPIRED, WATCH: DeliveryState.EXPIRED},
         }
         for message in (seen, offered):
             assert any(mentions(event, message.id) for event in journal.of("expired"))
@@ -285,7 +285,7 @@ class RetentionSuite(StoreSuite):
         await store.retention.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))
         assert await store.deliveries.prove([given.delivery_id], "late") == []
         [delivery] = [each for each in await store.deliveries.ledger(given.message.id) if each.consumer == AGENT]
-        assert (delivery.id, delivery.state) == (given.delivery_id, State.EXPIRED)
+        assert (delivery.id, delivery.state) == (given.delivery_id, DeliveryState.EXPIRED)
 
     async def test_numbers_go_on_after_everything_was_deleted(self, store: Store, clock: FakeClock) -> None:
         """A number names one message for ever, and no new mail hides below an old cursor."""
@@ -319,7 +319,7 @@ class RetentionSuite(StoreSuite):
         assert await store.retention.prune(limits) == RetentionReport(expired=2, deleted=0)
         clock.advance(59)
         assert await store.retention.prune(limits) == RetentionReport(expired=0, deleted=0)
-        assert {each.state for each in await store.deliveries.ledger(missed)} == {State.EXPIRED}
+        assert {each.state for each in await store.deliveries.ledger(missed)} == {DeliveryState.EXPIRED}
         clock.advance(2)
         assert await store.retention.prune(limits) == RetentionReport(expired=0, deleted=1)
         assert await texts(store) == ["kept"]
@@ -334,7 +334,7 @@ class RetentionSuite(StoreSuite):
         limits = Limits(max_count=1, max_age_seconds=LONG_SECONDS, expired_stays_seconds=60)
         assert (await store.retention.prune(limits)).expired
         [line] = [each for each in await store.deliveries.ledger(message) if each.consumer == READER.consumer]
-        assert (line.state, line.offered_at) == (State.EXPIRED, offered_at)
+        assert (line.state, line.offered_at) == (DeliveryState.EXPIRED, offered_at)
         clock.advance(59)
         assert await store.retention.prune(limits) == RetentionReport(expired=0, deleted=0)
         clock.advance(2)
@@ -372,7 +372,7 @@ class RestartSuite(StoreSuite):
             [again] = await store.messages.append([new_message("one", key=b"k")])
             assert (again.message, again.is_new) == (page[0], False)
             [seen] = await store.deliveries.prove([given.delivery_id], "ack")
-            assert seen.state is State.SEEN
+            assert seen.state is DeliveryState.SEEN
             [fresh] = await store.messages.append([new_message("three")])
             assert fresh.message.seq == 3
             clock.advance(LEASE_SECONDS + 1)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harken.errors import HarkenError, NotFound, UserError
-from harken.model import INBOX, Attention, Kind, Mailbox, Message, MessageId, NewMessage, Priority, Sender, Trust
+from harken.model import INBOX, Attention, Mailbox, Message, MessageId, MessageKind, NewMessage, Priority, Sender, Trust
 from harken.store.contract import Store
 from harken.store.contract.messages import Checkpoint, Filter
 from harken.store.contract.retention import Limits
@@ -48,7 +48,7 @@ class AppendSuite(StoreSuite):
             channel="alerts/critical",
             conversation="c",
             thread="t",
-            kind=Kind.EDIT,
+            kind=MessageKind.EDIT,
             priority=Priority.LOW,
             upstream_id="u",
             sent_at=datetime(2026, 1, 4, 23, 59, 58, 123456, tzinfo=UTC),
@@ -132,7 +132,7 @@ class AppendSuite(StoreSuite):
             text="one!",
             trust=Trust.KNOWN,
             attention=Attention.WAKE,
-            kind=Kind.EDIT,
+            kind=MessageKind.EDIT,
             refers_key=b"k",
         )
         [appended] = await store.messages.append([edit])

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from harken.errors import NotFound
-from harken.model import INBOX, MessageId, OutboxId, SenderRule, State, Trust
+from harken.model import INBOX, DeliveryState, MessageId, OutboxId, SenderRule, Trust
 from harken.store.contract import Store
 from harken.store.contract.outbox import CallKey, OutboxRow
 from harken.store.contract.people import Mute
@@ -61,8 +61,14 @@ class ReplySuite(StoreSuite):
         )
         assert await store.outbox.due(10) == [row]
         assert await store.outbox.list() == [row]
-        [delivery] = [each for each in await store.deliveries.ledger(question.id) if each.state is not State.QUEUED]
-        assert (delivery.id, delivery.state, delivery.answered_at) == (given.delivery_id, State.ANSWERED, clock.now())
+        [delivery] = [
+            each for each in await store.deliveries.ledger(question.id) if each.state is not DeliveryState.QUEUED
+        ]
+        assert (delivery.id, delivery.state, delivery.answered_at) == (
+            given.delivery_id,
+            DeliveryState.ANSWERED,
+            clock.now(),
+        )
         assert (await place(store)).cursor == 1
         assert len(journal.of("answered")) == 1
 
@@ -265,9 +271,9 @@ class ReplySuite(StoreSuite):
         clock.advance(LEASE_SECONDS + 1)
         assert await offer(store, clock, SECOND) == []
         [delivery] = [
-            each for each in await store.deliveries.ledger(given.message.id) if each.state is not State.QUEUED
+            each for each in await store.deliveries.ledger(given.message.id) if each.state is not DeliveryState.QUEUED
         ]
-        assert delivery.state is State.ANSWERED
+        assert delivery.state is DeliveryState.ANSWERED
 
     @staticmethod
     async def _replies(store: Store, count: int) -> list[OutboxRow]:

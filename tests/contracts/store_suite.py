@@ -19,6 +19,7 @@ from harken.model import (
     INBOX,
     Attention,
     Consumer,
+    DeliveryState,
     Mailbox,
     MessageId,
     NewMessage,
@@ -27,7 +28,6 @@ from harken.model import (
     Reader,
     Sender,
     SessionKey,
-    State,
     Trust,
 )
 from harken.store.contract import Store
@@ -183,7 +183,7 @@ async def waits_for(store: Store, message: MessageId) -> set[Consumer]:
         for each in await store.deliveries.consumers()
         if each.mailbox == found.mailbox
         and each.cursor < found.seq
-        and not rows.get(each.consumer, State.QUEUED).is_final
+        and not rows.get(each.consumer, DeliveryState.QUEUED).is_final
     }
 
 

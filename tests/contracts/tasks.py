@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from harken.errors import Conflict, NotFound
-from harken.model import Delivery, MessageId, Reader, SessionKey, State, Task, TaskId
+from harken.model import Delivery, DeliveryState, MessageId, Reader, SessionKey, Task, TaskId
 from harken.store.contract import Store
 from harken.store.contract.messages import Filter
 from harken.testing import FakeClock
@@ -62,10 +62,10 @@ async def ids_of(store: Store, item: Task) -> list[MessageId]:
     return [message.id for message in await store.messages.page(Filter(mailbox=item.mailbox), 100)]
 
 
-async def states_of(store: Store, item: Task) -> list[State]:
+async def states_of(store: Store, item: Task) -> list[DeliveryState]:
     """Return how far every message of a task got for it, the oldest first."""
     rows = [await delivery_of(store, message, item) for message in await ids_of(store, item)]
-    return [row.state if row else State.QUEUED for row in rows]
+    return [row.state if row else DeliveryState.QUEUED for row in rows]
 
 
 class TaskSuite(StoreSuite):
@@ -269,7 +269,12 @@ class TaskMailSuite(StoreSuite):
 
         assert await store.tasks.finish(api.id) == 2
 
-        assert await states_of(store, api) == [State.SEEN, State.ANSWERED, State.REFUSED, State.REFUSED]
+        assert await states_of(store, api) == [
+            DeliveryState.SEEN,
+            DeliveryState.ANSWERED,
+            DeliveryState.REFUSED,
+            DeliveryState.REFUSED,
+        ]
         refused = [await delivery_of(store, message, api) for message in (await ids_of(store, api))[2:]]
         assert [bool(row and row.reason) for row in refused] == [True, True]
         assert refused[0] is not None
@@ -309,7 +314,7 @@ class TaskMailSuite(StoreSuite):
         await store.deliveries.release(reader_of(api).session)
         clock.advance(LEASE_SECONDS + 1)
         assert await offer(store, clock, reader_of(api, "s2")) == []
-        assert await states_of(store, api) == [State.REFUSED]
+        assert await states_of(store, api) == [DeliveryState.REFUSED]
         assert (await store.deliveries.unread(reader_of(api))).count == 0
 
     @pytest.mark.parametrize("is_removed", [False, True])
@@ -324,7 +329,7 @@ class TaskMailSuite(StoreSuite):
         assert late.is_new
         row = await delivery_of(store, late.message.id, api)
         assert row is not None
-        assert (row.state, bool(row.reason)) == (State.REFUSED, True)
+        assert (row.state, bool(row.reason)) == (DeliveryState.REFUSED, True)
         assert await offer(store, clock, reader_of(api)) == []
         here = await place(store, api.consumer, api.mailbox)
         assert (here.head, here.unread) == (1, 0)
@@ -341,7 +346,7 @@ class TaskMailSuite(StoreSuite):
                 await store.tasks.finish(api.id)
                 await fill(store, "late", mailbox=api.mailbox)
         assert poll.texts == []
-        assert await states_of(store, api) == [State.REFUSED]
+        assert await states_of(store, api) == [DeliveryState.REFUSED]
 
     async def test_only_the_mail_of_the_task_is_refused(self, store: Store, clock: FakeClock, api: Task) -> None:
         """A task whose id begins the same has its own mail."""
@@ -363,5 +368,5 @@ class TaskMailSuite(StoreSuite):
         assert await store.tasks.finish(api.id) == 0
         (known,) = await store.messages.append([again])
         assert not known.is_new
-        assert await states_of(store, api) == [State.SEEN]
+        assert await states_of(store, api) == [DeliveryState.SEEN]
         assert journal.of("refused") == []

@@ -18,10 +18,10 @@ from harken.model import (
     LOCAL,
     WATCH,
     Attention,
-    Kind,
     Mailbox,
     Message,
     MessageId,
+    MessageKind,
     NewMessage,
     Reader,
     Sender,
@@ -59,7 +59,7 @@ ALL = 1000
 HOUR = timedelta(hours=1)
 
 
-def edit(text: str, *, of: bytes = b"k", kind: Kind = Kind.EDIT, sender: str = "ann") -> NewMessage:
+def edit(text: str, *, of: bytes = b"k", kind: MessageKind = MessageKind.EDIT, sender: str = "ann") -> NewMessage:
     """Return a later statement about the message with a key."""
     return replace(new_message(text), kind=kind, refers_key=of, sender=Sender(sender))
 
@@ -147,7 +147,7 @@ class TimelineSuite(StoreSuite):
     async def test_an_edit_belongs_to_the_line_it_refers_to(self, store: Store) -> None:
         """A correction shown as a second message reads as if it were said twice; but it must not be asked for again."""
         await add(store, new_message("one", key=b"k"), new_message("two"))
-        await add(store, edit("one!"), edit("", kind=Kind.DELETION))
+        await add(store, edit("one!"), edit("", kind=MessageKind.DELETION))
         part = await store.timeline.part(TimelineScope(mailbox=INBOX), 10)
         assert (shown(part), part.newest) == (["one", "two"], 4)
         assert await store.timeline.part(TimelineScope(mailbox=INBOX), 10, after=2) == TimelinePart(lines=[], newest=4)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.testing.agent import Agent
+from harken.testing.agent import EdgeClient
 from tests.cli.rig import COMMAND, Json, Rig, serving
 from tests.graph.service import Graph
 from tests.graph.service import serving as serving_graph
@@ -111,7 +111,7 @@ def test_an_agent_that_has_seen_a_message_is_announced_and_its_answer_takes_the_
     signed_in(rig, "chats")
     graph.say(chat, ann, "<p>is it done?</p>")
     message = arrived(rig, "is it done?")
-    with Agent([*COMMAND, "mcp"], environment=rig.environment) as agent:
+    with EdgeClient([*COMMAND, "mcp"], environment=rig.environment) as agent:
         for _ in range(2):  # a later call proves that what the first brought was read
             agent.tool("inbox_pull")
         until(lambda: graph.asked(f"/chats/{chat.id}/messages", "POST"))

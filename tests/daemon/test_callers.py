@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.daemon.callers import Agents, Callers
+from harken.daemon.callers import AgentProcesses, Callers
 from harken.hosts.hook import Hello
 from harken.inbox import Role
 from harken.model import Consumer, SessionKey
@@ -47,7 +47,7 @@ def callers(folder: Path, *here: Session) -> Callers:
     """Sessions that are here, none of which has started what the test starts."""
     sessions = Sessions()
     sessions.inherit(here)
-    return Callers(Agents(folder / "agents.json"), sessions)
+    return Callers(AgentProcesses(folder / "agents.json"), sessions)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pytest
 
 from harken.ingest.lengths import utf8_bytes
 from harken.model import MAX_TEXT_BYTES
-from harken.testing import Agent, edge_command
+from harken.testing import EdgeClient, edge_command
 from tests.daemon.test_webhooks import HOOK, SECONDS, ask, port_of
 from tests.loss.rig import Json, Served
 from tests.sources.webhook.rig import SECRET, generic
@@ -76,7 +76,7 @@ def test_agent_reads_a_million_bytes_in_pieces_and_is_told_of_the_cut(hooked: Pa
     daemon.start()
     assert post(daemon, "a word, " * 150_000) == 202
     cut = newest(daemon)
-    with Agent(edge_command(daemon.home, "some-client"), name="some-client") as agent:
+    with EdgeClient(edge_command(daemon.home, "some-client"), name="some-client") as agent:
         listed = agent.tool("inbox_pull")["messages"][0]
         assert (listed["truncated"], listed["cut_from"]) == (True, 1_200_000 - 1)
         pieces = [agent.tool("inbox_read", message_id=cut["id"])]

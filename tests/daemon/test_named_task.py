@@ -15,13 +15,13 @@ from typing import Final, TypeAlias
 import pytest
 
 from harken.sessions.events import HookMoment
-from harken.testing import Agent, edge_command
+from harken.testing import EdgeClient, edge_command
 from tests.daemon.test_tasks_hooks import make_task, say
 from tests.hooks.rig import CLAUDE, CODEX, Inn, Kind, run_hook
 from tests.loss.rig import Json, Served, until
 from tests.mcp.rig import RawEdge
 
-Begin: TypeAlias = Callable[..., Agent]
+Begin: TypeAlias = Callable[..., EdgeClient]
 TOOLS: Final[Sequence[tuple[str, dict[str, object]]]] = (
     ("check_inbox", {}),
     ("inbox_status", {}),
@@ -46,30 +46,30 @@ def begin(inn: Inn) -> Iterator[Begin]:
     """Start edges, each with a parent of its own, the agent's program."""
     with ExitStack() as open_agents:
 
-        def start(*options: str, folder: Path | str = "/", name: str = "desktop-app", variable: str = "") -> Agent:
+        def start(*options: str, folder: Path | str = "/", name: str = "desktop-app", variable: str = "") -> EdgeClient:
             edge = [*edge_command(inn.daemon.home), "--spawn", "/bin/true", *options]
             environment = {"HARKEN_TASK": variable} if variable else {}
-            agent = Agent(["/bin/sh", "-c", HOST, "host", str(folder), *edge], name=name, environment=environment)
+            agent = EdgeClient(["/bin/sh", "-c", HOST, "host", str(folder), *edge], name=name, environment=environment)
             open_agents.callback(agent.close)
             return agent
 
         yield start
 
 
-def entered(agent: Agent) -> Agent:
+def entered(agent: EdgeClient) -> EdgeClient:
     """Do the handshake."""
     agent.handshake()
     return agent
 
 
-def error(agent: Agent, tool: str, **arguments: object) -> Json:
+def error(agent: EdgeClient, tool: str, **arguments: object) -> Json:
     """Return the error that a tool answers with."""
     result = agent.answer(agent.ask_tool(tool, **arguments))["result"]
     assert result["isError"] is True, result
     return json.loads(result["content"][0]["text"])
 
 
-def bodies(agent: Agent) -> Sequence[str]:
+def bodies(agent: EdgeClient) -> Sequence[str]:
     """Take the mail of the agent's task."""
     return [record["body"] for record in agent.tool("check_inbox")]
 
@@ -362,7 +362,7 @@ def test_two_edges_of_one_process_for_two_tasks_are_two_sessions(inn: Inn, tmp_p
             assert [record["body"] for record in edge.tool(1, "check_inbox")] == [f"for {name} only"]
 
 
-def pulled(agent: Agent, thread: str) -> Sequence[str]:
+def pulled(agent: EdgeClient, thread: str) -> Sequence[str]:
     """Take what waits, in a conversation that the call names."""
     asked = agent.ask("tools/call", {"name": "inbox_pull", "arguments": {}, "_meta": {"threadId": thread}})
     return [message["content_text_sanitized"] for message in agent.result(asked)["messages"]]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.testing import Agent, CallFailed, DaemonProcess, edge_command
+from harken.testing import CallFailed, DaemonProcess, EdgeClient, edge_command
 from tests.loss.rig import WAIT_SECONDS, Served, Wire, agent_of, check_journal, export, received, texts, until
 
 
@@ -85,7 +85,7 @@ def test_idle_edge_is_back_by_itself_after_a_restart(daemon: Served) -> None:
 def test_edge_starts_a_daemon_when_its_own_was_killed(home: Path) -> None:
     """Nobody runs `harken up` after a crash: the agent's edge does."""
     first = DaemonProcess(home).start()
-    with Agent(edge_command(home), name="loss-agent") as agent:
+    with EdgeClient(edge_command(home), name="loss-agent") as agent:
         first.call("send", text="before")
         first.kill()
         assert texts(agent.tool("inbox_pull")["messages"]) == ["before"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.testing import Agent, edge_command
+from harken.testing import EdgeClient, edge_command
 from tests.loss.rig import Chance, Json, Served, Wire, error_of, export, stubborn, texts, until
 
 SAY = "INSERT INTO mailboxes"
@@ -30,14 +30,14 @@ class Office:
 
     daemon: Served
     root: Path
-    api: Agent
-    web: Agent
+    api: EdgeClient
+    web: EdgeClient
 
     def presence(self, task: str) -> str:
         """Return what the sessions of a task do, asked of whichever daemon runs."""
         return str(stubborn(self.daemon, "task_show", task=task)["presence"])
 
-    def wait_in(self, agent: Agent, task: str) -> int:
+    def wait_in(self, agent: EdgeClient, task: str) -> int:
         """Let a session wait for messages; return its request when it does."""
         request = agent.ask_tool("wait_for_inbound_message", timeout_s=55)
         until(lambda: self.presence(task) == "waiting", f"{task} waits")
@@ -71,10 +71,10 @@ def make_task(daemon: Served, root: Path, name: str, *links: str, prompt: str = 
     )  # fmt: skip
 
 
-def agent_in(folder: Path, home: Path, name: str = "loss-agent") -> Agent:
+def agent_in(folder: Path, home: Path, name: str = "loss-agent") -> EdgeClient:
     """Start an edge in a folder, as a host does that was started there; it leaves starting daemons to the test."""
     command = ["/bin/sh", "-c", 'cd "$1" && shift && exec "$@"', "host", str(folder), *edge_command(home)]
-    return Agent([*command, "--spawn", "/bin/true"], name=name)
+    return EdgeClient([*command, "--spawn", "/bin/true"], name=name)
 
 
 @pytest.fixture

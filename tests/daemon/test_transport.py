@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.testing import Agent, edge_command
+from harken.testing import EdgeClient, edge_command
 
 SECONDS = 30.0
 
@@ -43,7 +43,7 @@ def test_everything_works_over_a_port(home: Path) -> None:
     address = home / "run" / "address"
     assert address.read_text().startswith("tcp:127.0.0.1:")
     assert stat.S_IMODE(address.stat().st_mode) == 0o600
-    with Agent([*edge_command(home), "--transport", "tcp"]) as agent:
+    with EdgeClient([*edge_command(home), "--transport", "tcp"]) as agent:
         (message,) = agent.tool("inbox_pull")["messages"]
         assert message["content_text_sanitized"] == "over a port"
         agent.tool("reply", message_id=message["id"], body="read over a port")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.testing.agent import Agent
+from harken.testing.agent import EdgeClient
 from harken.testing.daemon import edge_command
 from tests.daemon.test_webhooks import ask, port_of
 from tests.loss.rig import Nursery
@@ -48,7 +48,7 @@ def test_agent_sees_how_the_sources_are_doing(nursery: Nursery, home: Path) -> N
     (home / "config.toml").write_text(ENTRY.format(trust="known"))
     with nursery.daemon(home) as daemon:
         daemon.start()
-        with Agent(edge_command(home)) as agent:
+        with EdgeClient(edge_command(home)) as agent:
             [source] = agent.tool("inbound_queue_stats")["sources"]
     assert (source["name"], source["kind"], source["state"]) == ("chat", "webhook", "needs person")
     assert "chat.secret" in source["reason"]

@@ -43,7 +43,7 @@ from harken.model import (
     Trust,
     WakeResult,
 )
-from harken.sessions.reading import Reading
+from harken.sessions.reading import ReadingScope
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Session
 from harken.store.contract import Store
@@ -219,7 +219,7 @@ async def open_house(folder: Path) -> AsyncIterator[House]:
         intake = Intake(store, policies, pairings)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(), tasks=TaskBook(store))
         wiring = SessionWiring(
-            inbox, store, clock, bells, lambda _cwd, agent, _named=None: Reading(agent), naming=lambda *_: None
+            inbox, store, clock, bells, lambda _cwd, agent, _named=None: ReadingScope(agent), naming=lambda *_: None
         )
         yield House(
             folder=bells_folder,

@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from harken.dispatch.outbox import GIVE_UP_AFTER, Outbox, retry_delay
-from harken.errors import HarkenError, NeedsPerson, Refused, Unavailable, Uncertain, UserError
-from harken.model import INBOX, WATCH, Attention, NewMessage, Outgoing, Sender, Trust
+from harken.errors import Forbidden, HarkenError, NeedsPerson, Unavailable, Uncertain, UserError
+from harken.model import INBOX, WATCH, Attention, NewMessage, OutgoingReply, Sender, Trust
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
@@ -39,7 +39,7 @@ class Service:
         self.hands_over = True
         self.reached = anyio.Event()
 
-    async def send(self, reply: Outgoing) -> str:
+    async def send(self, reply: OutgoingReply) -> str:
         """Take a reply."""
         self.tried.append(reply.tried_at)
         if self.hands_over:
@@ -99,7 +99,7 @@ async def test_reply_that_waits_for_the_person_for_days_is_parked(tmp_path: Path
         assert (await way.state())[0] == "parked"
 
 
-@pytest.mark.parametrize("trouble", [Refused("no such chat"), UserError("too long")])
+@pytest.mark.parametrize("trouble", [Forbidden("no such chat"), UserError("too long")])
 async def test_what_can_never_be_sent_is_parked_with_the_reason(tmp_path: Path, trouble: HarkenError) -> None:
     """Trying again cannot help: people must see it."""
     async with answered(tmp_path) as way:

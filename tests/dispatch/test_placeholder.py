@@ -12,15 +12,15 @@ import anyio
 import pytest
 
 from harken.dispatch.placeholder import OLDEST, PATIENCE, SETTLED, Placeholders
-from harken.errors import HarkenError, Refused, Unavailable
+from harken.errors import Forbidden, HarkenError, Unavailable
 from harken.model import (
     INBOX,
     RULES,
     WATCH,
     Attention,
     Consumer,
-    Kind,
     Message,
+    MessageKind,
     NewMessage,
     Reader,
     Sender,
@@ -141,8 +141,8 @@ async def test_what_only_a_person_or_a_rule_has_seen_is_not_being_worked_on(tmp_
     [
         replace(ASKED, trust=Trust.UNKNOWN),
         replace(ASKED, source="outlook"),
-        replace(ASKED, kind=Kind.EDIT),
-        replace(ASKED, kind=Kind.DELETION),
+        replace(ASKED, kind=MessageKind.EDIT),
+        replace(ASKED, kind=MessageKind.DELETION),
     ],
     ids=["stranger", "other source", "edit", "deletion"],
 )
@@ -239,7 +239,7 @@ async def test_a_place_whose_answer_is_still_on_its_way_is_cleared_after_it(tmp_
         assert desk.chats.done[1:] == [("clear", message.text)]
 
 
-@pytest.mark.parametrize(("trouble", "times"), [(Unavailable("down"), 3), (Refused("no"), 1)])
+@pytest.mark.parametrize(("trouble", "times"), [(Unavailable("down"), 3), (Forbidden("no"), 1)])
 async def test_clearing_is_tried_again_where_that_helps(tmp_path: Path, trouble: HarkenError, times: int) -> None:
     """An outage passes, and a refusal stays."""
     async with open_desk(tmp_path) as desk:

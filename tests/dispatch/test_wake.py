@@ -33,13 +33,13 @@ from harken.model import (
     INBOX,
     Attention,
     Consumer,
+    DeliveryState,
     Message,
     MessageId,
     Priority,
     Reader,
     Sender,
     SessionKey,
-    State,
     Trust,
     WakeResult,
 )
@@ -243,7 +243,7 @@ async def test_an_idle_session_is_woken_with_the_message(house: House) -> None:
     (text,) = pipe.texts
     assert "please look" in text
     (delivery,) = await house.ledger(message)
-    assert (delivery.state, delivery.surface, delivery.session) == (State.OFFERED, "wake: line", session.key)
+    assert (delivery.state, delivery.surface, delivery.session) == (DeliveryState.OFFERED, "wake: line", session.key)
     assert delivery.id in text
 
 
@@ -392,10 +392,10 @@ async def test_a_wake_that_was_given_up_and_comes_late_is_not_told_twice(house: 
     assert not session.unproven
     printed = await house.prompt(session, pipe.texts[0])
     (offered,) = await house.ledger(message)
-    assert (offered.state, "please look" in printed) == (State.OFFERED, False)
+    assert (offered.state, "please look" in printed) == (DeliveryState.OFFERED, False)
     await house.tool(session)
     (delivery,) = await house.ledger(message)
-    assert delivery.state is State.SEEN
+    assert delivery.state is DeliveryState.SEEN
 
 
 def _recorded(folder: Path, told: str) -> str:
@@ -417,7 +417,7 @@ async def test_a_record_that_is_written_late_proves_a_wake_before_it_is_given_up
     house.clock.advance(PROOF.total_seconds() + 1)
     await house.wake()
     (delivery,) = await house.ledger(message)
-    assert (delivery.state, delivery.offers, delivery.evidence) == (State.SEEN, 1, "in the transcript")
+    assert (delivery.state, delivery.offers, delivery.evidence) == (DeliveryState.SEEN, 1, "in the transcript")
     assert len(pipe.texts) == 1
 
 
@@ -428,7 +428,7 @@ async def test_a_text_that_quotes_an_id_proves_nothing_for_another_consumer(hous
     (offer,) = await house.inbox.hand_over(other.reader, [message], surface="hook: tool", carrier="c-1")
     await house.prompt(house.come("claude-code", 4_002), f"what is {offer.delivery_id}?")
     states = {delivery.consumer: delivery.state for delivery in await house.ledger(message)}
-    assert states[Consumer("copilot-cli")] is State.OFFERED
+    assert states[Consumer("copilot-cli")] is DeliveryState.OFFERED
 
 
 async def test_a_busy_session_is_woken_only_when_it_took_nothing(house: House) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.testing import Agent
+from harken.testing import EdgeClient
 from tests.docs.pages import DOCS, ROOT, commands, fences
 from tests.loss.rig import until
 
@@ -65,7 +65,7 @@ def test_the_quickstart_does_what_it_says(home: Path) -> None:
     assert section(3) == [["connect", "claude-code"]]
     given = json.loads(run(home, "mcp", "--print-command", "--json"))
     send, read, wait = section(4)
-    with Agent([given["command"], *given["args"]], name="some-agent") as agent:
+    with EdgeClient([given["command"], *given["args"]], name="some-agent") as agent:
         # That it is ready, a client says without waiting for an answer.
         until(lambda: "some-agent" in run(home, "status"), "the agent is shown")
         assert "is shown to some-agent" in run(home, *send)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from harken.config.lock import is_locked
-from harken.testing import Agent, Caller, edge_command
+from harken.testing import EdgeClient, SocketClient, edge_command
 from tests.edge.rig import INITIALIZE, REPORT, SERVE, LineReader, ancestors, program, result, started, tree
 from tests.loss.rig import until
 
@@ -71,24 +71,24 @@ def end_all(pids: set[int]) -> None:
 
 def test_the_daemon_lives_on_when_the_whole_process_tree_of_the_host_is_killed(harken_home: Path) -> None:
     """Process managers, containers' shells and editors end a tool together with everything that descends from it."""
-    with Agent([sys.executable, "-c", HOST, *edge_command(harken_home)]) as agent:
+    with EdgeClient([sys.executable, "-c", HOST, *edge_command(harken_home)]) as agent:
         daemon, family = daemon_of(harken_home), tree(agent.pid)
         assert len(family) > 1, "the host and its edge"
         assert daemon not in family
         end_all(family)
     address = (harken_home / "run" / "address").read_text().strip().removeprefix("unix:")
-    with Caller(address) as caller:
+    with SocketClient(address) as caller:
         assert caller.call("status")["daemon"]["pid"] == daemon
-    with Agent(edge_command(harken_home)):
+    with EdgeClient(edge_command(harken_home)):
         assert daemon_of(harken_home) == daemon
 
 
 def test_edges_that_start_at_the_same_moment_get_one_daemon(harken_home: Path) -> None:
     """Hosts start their servers together: whoever comes second to the lock must not be told of an error."""
-    agents = [Agent(edge_command(harken_home)) for _ in range(EDGES)]
+    agents = [EdgeClient(edge_command(harken_home)) for _ in range(EDGES)]
     try:
         with ThreadPoolExecutor(EDGES) as pool:
-            names = {said["serverInfo"]["name"] for said in pool.map(Agent.handshake, agents)}
+            names = {said["serverInfo"]["name"] for said in pool.map(EdgeClient.handshake, agents)}
         assert names == {"harken"}
         assert [agent.tool("inbound_queue_stats")["depth"] for agent in agents] == [0] * EDGES
         until(lambda: daemons(harken_home) == [daemon_of(harken_home)], "the other daemons have left")

@@ -25,11 +25,11 @@ from harken.ingest.prepare import (
 )
 from harken.ingest.redact import redact
 from harken.ingest.sanitise import clean, neutralise, one_line
-from harken.model import MAX_TEXT_BYTES, Draft, Kind, Mailbox, NewMessage, Priority, Sender, TextFormat, Trust
+from harken.model import MAX_TEXT_BYTES, Draft, Mailbox, MessageKind, NewMessage, Priority, Sender, TextFormat, Trust
 from tests.fuzz.target import Target, acting, letter, must, plain, words
 
 SIZES: Final = (60, 200, 64_000)
-KINDS: Final = tuple(Kind)
+KINDS: Final = tuple(MessageKind)
 LINE_SIZES: Final = (1, 2, 12, 60, 200)
 _WRAPPER: Final = re.compile(
     r"<[\s/]*(?:channel|harken|system[-_\s]*(?:reminder|notification)|external[-_]|task[-_]notification|hook[-_]context)",

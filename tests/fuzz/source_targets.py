@@ -14,9 +14,9 @@ from email.policy import SMTP
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from harken.errors import HarkenError, Refused, UserError
+from harken.errors import Forbidden, HarkenError, UserError
 from harken.ingest.prepare import IngestPolicy, prepare
-from harken.model import INBOX, Draft, Kind, Message, MessageId, NewMessage, Outgoing
+from harken.model import INBOX, Draft, Message, MessageId, MessageKind, NewMessage, OutgoingReply
 from harken.sources.bot.activity import draft_of as activity_draft
 from harken.sources.bot.activity import read_activity
 from harken.sources.bot.door import read_bearer
@@ -91,7 +91,7 @@ def _webhooks() -> Iterator[Judge]:
         kept = Kept()
         try:
             answer: DoorAnswer = done(door.take(posted, kept.accept))
-        except Refused:
+        except Forbidden:
             must(not signed or _is_overridden(signed, said.headers), "what is signed was refused", said)
             return "refused"
         except UserError:
@@ -123,7 +123,7 @@ def _activity(data: bytes) -> str:
     settings = BotSettings(name="bot", app_id=BOT_APP, secret=KEPT, tenant="t")
     try:
         bearer = read_bearer(said.headers.get("authorization", ""), settings, NOW)
-    except Refused:
+    except Forbidden:
         bearer = None
     try:
         draft = activity_draft(read_activity(said.body), "bot")
@@ -154,8 +154,8 @@ def _read_mail(data: bytes) -> NewMessage:
 
 def _reply(data: bytes) -> str:
     try:
-        made = compose(Outgoing(key="k", to=_kept(_read_mail(data)), body="Thanks.", author="a"), _ACCOUNT, NOW)
-    except (Refused, UserError):
+        made = compose(OutgoingReply(key="k", to=_kept(_read_mail(data)), body="Thanks.", author="a"), _ACCOUNT, NOW)
+    except (Forbidden, UserError):
         return "unanswerable"
     written = made.as_bytes(policy=SMTP)
     head = written.partition(b"\r\n\r\n")[0]
@@ -221,7 +221,7 @@ def _chats(body: Mapping[str, object]) -> Iterator[Draft]:
             teams.is_bot(json)
             if chat is None or written is None or sender is None:
                 continue
-            for kind in Kind:
+            for kind in MessageKind:
                 yield teams.chat_draft(written, source="teams", chat=chat, sender=sender, kind=kind, me="me")
 
 
@@ -231,7 +231,7 @@ def _notice(headers: Mapping[str, str], body: bytes) -> str:
     query = {"validationToken": headers["token"]} if "token" in headers else {}
     try:
         answer: DoorAnswer = done(door.take(PostedRequest(query=query, headers=headers, body=body), Kept().accept))
-    except Refused:
+    except Forbidden:
         must(not told, "told by somebody else", body)
         return "refused"
     except UserError:

@@ -20,7 +20,7 @@ from typing import Any, Final, Self, TypeAlias
 from harken.hosts.hook import Voice
 from harken.hosts.registry import hook_host, host_named
 from harken.sessions.events import HookMoment
-from harken.testing import Agent, edge_command
+from harken.testing import EdgeClient, edge_command
 from tests.loss.rig import Served, until
 
 Json: TypeAlias = Any
@@ -317,10 +317,10 @@ class Conversation:
         moment = HookMoment.START if self.kind is CODEX else HookMoment.STOP
         assert self.run(moment, is_interrupted=True).is_silent
 
-    def agent(self) -> Agent:
+    def agent(self) -> EdgeClient:
         """Start its MCP server; it is ready when the context is entered."""
         env = {self.kind.variable: self.native} if self.kind.variable else {}
-        return Agent([*edge_command(self.home), "--spawn", "/bin/true"], name=self.kind.client, environment=env)
+        return EdgeClient([*edge_command(self.home), "--spawn", "/bin/true"], name=self.kind.client, environment=env)
 
 
 @dataclass(frozen=True, slots=True)

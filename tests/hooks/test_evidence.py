@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from harken.sessions.events import HookMoment
-from harken.testing import Agent
+from harken.testing import EdgeClient
 from tests.hooks.rig import (
     CLAUDE,
     CODEX,
@@ -242,7 +242,7 @@ def test_what_a_tool_gave_in_an_interrupted_turn_is_not_proven_by_the_next_one(
         assert inn.state(message, kind.name) == "seen"
 
 
-def pulled_by_thread(thread: str, agent: Agent) -> list[str]:
+def pulled_by_thread(thread: str, agent: EdgeClient) -> list[str]:
     """Pull as Codex does, naming the thread."""
     params = {"name": "inbox_pull", "arguments": {}, "_meta": {"threadId": thread}}
     return texts(json.loads(agent.request("tools/call", params)["result"]["content"][0]["text"])["messages"])

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from harken.sessions.events import HookMoment
-from harken.testing import Agent, edge_command
+from harken.testing import EdgeClient, edge_command
 from tests.hooks.rig import CLAUDE, CODEX, CONFIG, COPILOT, Conversation, Inn, hook_process, run_hook
 from tests.loss.rig import Nursery, until
 
@@ -120,7 +120,7 @@ def test_hooks_work_over_a_port(nursery: Nursery, home: Path) -> None:
         address = home / "run" / "address"
         sound = address.read_text()
         assert sound.startswith("tcp:127.0.0.1:")
-        with Agent([*edge_command(home), "--spawn", "/bin/true"], name="test-agent") as agent:
+        with EdgeClient([*edge_command(home), "--spawn", "/bin/true"], name="test-agent") as agent:
             agent.tool("reply", message_id="none", body="x")
         address.write_text(sound.strip()[:-4] + "AAAA\n")
         assert run_hook(home, COPILOT.name, "prompt", guest.payload(HookMoment.PROMPT, prompt="go")).is_silent

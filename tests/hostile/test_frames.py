@@ -23,7 +23,7 @@ from harken.automation import Action, ActionId, ActionState, Mode, Order
 from harken.inbox.automation import ActionDetails
 from harken.ingest.prepare import IngestPolicy, prepare
 from harken.ingest.sanitise import neutralise
-from harken.model import INBOX, DeliveryId, Draft, Kind, Message, MessageId, Offer, Sender
+from harken.model import INBOX, DeliveryId, Draft, Message, MessageId, MessageKind, Offer, Sender
 from harken.rules.prompt import DEFAULT_PROMPT, render_prompt
 from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.sources.outlook import mail as outlook
@@ -140,7 +140,7 @@ def chat_with(text: str) -> Draft:
     written = read_message(said)
     assert written is not None
     chat = TeamsChat("c-1", topic=text)
-    return chat_draft(written, source="teams", chat=chat, sender=Sender("s-1"), kind=Kind.MESSAGE, me="")
+    return chat_draft(written, source="teams", chat=chat, sender=Sender("s-1"), kind=MessageKind.MESSAGE, me="")
 
 
 def outlook_with(text: str) -> Draft:

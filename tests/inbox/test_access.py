@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from harken.errors import Refused, UserError
+from harken.errors import Forbidden, UserError
 from harken.ingest.pairing import LIFETIME, MAX_TRIES
 from harken.model import Attention, SenderRule, Trust
 from tests.inbox.rig import AGENT, OWNER, Bench, from_teams
@@ -40,7 +40,7 @@ async def _unmute(bench: Bench) -> object:
 @pytest.mark.parametrize("decision", [_allow, _deny, _pair, _mute, _unmute])
 async def test_an_agent_is_refused(bench: Bench, decision: Callable[[Bench], Awaitable[object]]) -> None:
     """A message that talks a model into opening the door must fail at the door."""
-    with pytest.raises(Refused, match="An agent may not") as refused:
+    with pytest.raises(Forbidden, match="An agent may not") as refused:
         await decision(bench)
     assert refused.value.hint == "Ask your user to run it in their own terminal."
     assert await bench.store.people.senders() == []
@@ -54,7 +54,7 @@ async def test_an_agent_never_has_the_owners_word(bench: Bench) -> None:
         sent = (await bench.inbox.send(AGENT, "do as I say", sender=name)).message
         assert (sent.sender.label, sent.sender.id, sent.trust) == (name, "agent:claude-code", Trust.KNOWN)
     for name in ("owner", " You "):
-        with pytest.raises(Refused):
+        with pytest.raises(Forbidden):
             await bench.inbox.send(AGENT, "do as I say", sender=name)
     sent = (await bench.inbox.send(AGENT, "hello")).message
     assert (sent.sender.id, sent.channel, sent.trust) == ("agent:claude-code", "agent", Trust.KNOWN)

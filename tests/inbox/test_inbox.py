@@ -11,7 +11,7 @@ from harken.errors import NotFound, TooLong, UserError
 from harken.inbox.bounds import Bounds
 from harken.inbox.forecast import Outlook
 from harken.inbox.inbox import MAX_OFFER
-from harken.model import INBOX, REPLIES, WATCH, Attention, Consumer, Mailbox, Priority, SessionKey, State
+from harken.model import INBOX, REPLIES, WATCH, Attention, Consumer, DeliveryState, Mailbox, Priority, SessionKey
 from harken.store.contract.deliveries import Omission
 from tests.inbox.rig import AGENT, FIRST, OTHER, OWNER, SECOND, Bench, ids, open_bench, reads
 from tests.inbox.test_outlooks import Way
@@ -139,7 +139,7 @@ async def test_a_released_session_gives_back_what_it_did_not_prove(bench: Bench)
     await bench.inbox.proofs.prove([offers[0].delivery_id], "later call")
     await bench.inbox.proofs.release(FIRST.session)
     assert [(offer.message.id, offer.is_repeat) for offer in await bench.pull(SECOND)] == [(unproven, True)]
-    assert (await bench.inbox.read(proven)).ledger[0].state is State.SEEN
+    assert (await bench.inbox.read(proven)).ledger[0].state is DeliveryState.SEEN
 
 
 async def test_a_withdrawn_offer_never_happened(bench: Bench) -> None:
@@ -158,9 +158,9 @@ async def test_acknowledging_is_proof_for_one_consumer(bench: Bench) -> None:
     (offer,) = await bench.pull(limit=1)
     acknowledged = await bench.inbox.ack(FIRST, [offer.delivery_id, second, "#3"])
     assert [(each.message_id, each.state, each.evidence) for each in acknowledged] == [
-        (first, State.SEEN, "ack"),
-        (second, State.SEEN, "ack"),
-        (third, State.SEEN, "ack"),
+        (first, DeliveryState.SEEN, "ack"),
+        (second, DeliveryState.SEEN, "ack"),
+        (third, DeliveryState.SEEN, "ack"),
     ]
     assert await bench.inbox.ack(FIRST, [first]) == []
     assert (await bench.inbox.count(FIRST), await bench.inbox.count(OTHER)) == (0, 3)
@@ -174,7 +174,9 @@ async def test_acknowledging_something_unknown_changes_nothing(bench: Bench) -> 
         await bench.inbox.ack(FIRST, [offer.delivery_id, message, "m-none"])
     with pytest.raises(UserError, match="Which message"):
         await bench.inbox.ack(FIRST, [])
-    assert [entry.state for entry in (await bench.inbox.read(message)).ledger if entry.delivery] == [State.OFFERED]
+    assert [entry.state for entry in (await bench.inbox.read(message)).ledger if entry.delivery] == [
+        DeliveryState.OFFERED
+    ]
 
 
 async def test_a_reply_is_a_row_of_the_outbox_and_proof(bench: Bench) -> None:
@@ -185,7 +187,7 @@ async def test_a_reply_is_a_row_of_the_outbox_and_proof(bench: Bench) -> None:
     assert (row.message.id, row.body, row.state, row.author) == (message, "on it", "queued", "agent:claude-code")
     details = await bench.inbox.read(message)
     assert [(entry.consumer, entry.state) for entry in details.ledger if entry.delivery] == [
-        ("claude-code", State.ANSWERED)
+        ("claude-code", DeliveryState.ANSWERED)
     ]
     assert list(details.replies) == [row]
     (offer,) = await bench.pull(OTHER)
@@ -253,8 +255,8 @@ async def test_reading_shows_the_line_of_every_consumer(bench: Bench) -> None:
     message = await bench.send()
     await bench.pull(FIRST)
     ledger = {entry.consumer: entry.state for entry in (await bench.inbox.read(message)).ledger}
-    assert ledger[Consumer("claude-code")] is State.OFFERED
-    assert ledger[Consumer("copilot-cli")] is State.QUEUED
+    assert ledger[Consumer("claude-code")] is DeliveryState.OFFERED
+    assert ledger[Consumer("copilot-cli")] is DeliveryState.QUEUED
 
 
 async def test_the_journal_tells_what_happened_to_a_message(bench: Bench) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harken.errors import Conflict, NotFound, Refused, TooLong, UserError
+from harken.errors import Conflict, Forbidden, NotFound, TooLong, UserError
 from harken.inbox.taskbook import MAX_FILE_BYTES, write_text
 from harken.inbox.tasks import MAX_TITLE, NewTask
 from harken.ingest.lengths import MAX_SAID_CHARS
@@ -160,12 +160,12 @@ async def test_only_the_person_puts_files_and_only_into_an_open_task(shop: Works
     """The daemon may write where an agent's own sandbox does not let it."""
     api, web = await shop.new("api"), await shop.new("web", "api")
     session = shop.session(web.dir)
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await shop.tasks.send(says(session), api.id, LONG, as_file=True)
     with pytest.raises(UserError, match="Only a task has a folder"):
         await shop.inbox.write_as_file(OWNER, "inbox", LONG)
     await shop.tasks.finish(OWNER, api.id)
-    with pytest.raises(Refused, match="is done"):
+    with pytest.raises(Forbidden, match="is done"):
         await shop.tasks.send(OWNER, api.id, LONG, as_file=True)
     assert not (Path(api.dir) / ".harken").exists()
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from harken.inbox.replay import ConsumerThen, JournalReplay, ReplayLine, UntoldPart, read_line
-from harken.model import INBOX, RULES, WATCH, Consumer, Reader, SessionKey, State, Task, TaskId
+from harken.model import INBOX, RULES, WATCH, Consumer, DeliveryState, Reader, SessionKey, Task, TaskId
 from harken.store.contract import Store
 from harken.store.contract.events import Event
 from harken.store.contract.retention import Limits
@@ -83,7 +83,7 @@ async def told_by_store(store: Store, events: Sequence[Event]) -> object:
     for message in await store.messages.page(EVERYTHING, MANY):
         rows = {str(each.consumer): each.state.value for each in await store.deliveries.ledger(message.id)}
         waiting = {
-            str(each.consumer): State.QUEUED.value
+            str(each.consumer): DeliveryState.QUEUED.value
             for each in consumers
             if each.mailbox == message.mailbox and message.seq > begins.get((each.consumer, each.mailbox), 0)
         }

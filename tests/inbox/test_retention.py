@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from harken.errors import Refused, UserError
+from harken.errors import Forbidden, UserError
 from harken.inbox.retention import ExportFilter, MailRetention
-from harken.model import INBOX, State
+from harken.model import INBOX, DeliveryState
 from harken.store.contract.retention import Limits, MailboxExcess, RetentionReport
 from tests.inbox.rig import AGENT, FIRST, OTHER, OWNER, Bench
 
@@ -68,7 +68,7 @@ async def test_an_export_with_ledgers_names_every_consumer_and_reply(bench: Benc
     assert found.ledger is not None
     assert found.replies is not None
     states = {each.consumer: each.state for each in found.ledger}
-    assert (states[FIRST.consumer], states[OTHER.consumer]) == (State.ANSWERED, State.QUEUED)
+    assert (states[FIRST.consumer], states[OTHER.consumer]) == (DeliveryState.ANSWERED, DeliveryState.QUEUED)
     assert [each.body for each in found.replies] == ["on it"]
 
 
@@ -77,7 +77,7 @@ async def test_only_the_person_removes_what_is_over_the_limits(bench: Bench) -> 
     await bench.send("one")
     await bench.send("two")
     kept = keeping(bench, most=1)
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await kept.prune(AGENT)
     (found,) = [each for each in await kept.excess() if each.mailbox == INBOX]
     assert found == MailboxExcess(mailbox=INBOX, stored=2, over=1, to_expire=found.to_expire, to_delete=0)

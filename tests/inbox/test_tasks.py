@@ -9,10 +9,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from harken.errors import Conflict, HarkenError, NotFound, Refused, UserError
+from harken.errors import Conflict, Forbidden, HarkenError, NotFound, UserError
 from harken.inbox import Caller, Role
 from harken.inbox.tasks import NewTask
-from harken.model import Consumer, State, TaskState, Trust
+from harken.model import Consumer, DeliveryState, TaskState, Trust
 from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop, says
 
 WAIT_SECONDS = 20.0
@@ -143,7 +143,7 @@ async def test_a_task_cannot_begin_with_a_peer_that_is_done(shop: Workshop) -> N
     """A peer is somebody to talk to."""
     await shop.new("web")
     await shop.tasks.finish(OWNER, "web")
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await shop.new("api", "web")
     assert await names(shop) == []
 
@@ -193,9 +193,9 @@ async def test_an_agent_does_not_take_the_mail_of_another_task(shop: Workshop) -
     api, web = await shop.new("api"), await shop.new("web")
     in_api, elsewhere = shop.session(api.dir), shop.session("/", "codex")
     await shop.tasks.send(OWNER, web.id, "for web only")
-    with pytest.raises(Refused, match="own session"):
+    with pytest.raises(Forbidden, match="own session"):
         await shop.check(in_api, web.id)
-    with pytest.raises(Refused, match="own session"):
+    with pytest.raises(Forbidden, match="own session"):
         await shop.check(elsewhere, web.id)
     assert await shop.tasks.pending(says(in_api), web.id) == 1
     assert await shop.check(shop.session(web.dir)) == ["for web only"]
@@ -237,8 +237,8 @@ async def test_links_can_be_made_and_ended_later(shop: Workshop) -> None:
 
 
 @pytest.mark.parametrize(("first", "second", "kind"), [
-    ("api", "api", UserError), ("api", "nobody", NotFound), ("nobody", "api", NotFound), ("api", "old", Refused),
-    ("old", "api", Refused),
+    ("api", "api", UserError), ("api", "nobody", NotFound), ("nobody", "api", NotFound), ("api", "old", Forbidden),
+    ("old", "api", Forbidden),
 ])  # fmt: skip
 async def test_a_link_that_makes_no_sense_is_refused(
     shop: Workshop, first: str, second: str, kind: type[HarkenError]
@@ -266,7 +266,7 @@ async def test_a_task_that_is_done_refuses_what_it_has_not_seen(shop: Workshop) 
     standing, refused = await shop.tasks.finish(OWNER, "api")
     assert (standing.state, standing.pending, standing.presence, refused) == (TaskState.DONE, 0, "gone", 1)
     seen, late = [await shop.ledger(message, api) for message in await shop.mail(api)]
-    assert (seen.state, late.state) == (State.SEEN, State.REFUSED)
+    assert (seen.state, late.state) == (DeliveryState.SEEN, DeliveryState.REFUSED)
     assert late.delivery is not None
     assert "done" in late.delivery.reason
     assert (await names(shop), await names(shop, with_done=True)) == ([], ["api"])
@@ -281,7 +281,7 @@ async def test_what_is_sent_while_a_task_ends_is_refused_or_not_accepted(shop: W
     async def send(number: int) -> None:
         try:
             accepted.append((await shop.tasks.send(OWNER, "api", f"{number}")).message.text)
-        except Refused as exc:
+        except Forbidden as exc:
             told.append(exc.message)
 
     async def finish() -> None:
@@ -298,7 +298,7 @@ async def test_what_is_sent_while_a_task_ends_is_refused_or_not_accepted(shop: W
     await shop.tasks.finish(OWNER, "api")
     stored = await shop.mail(api)
     assert sorted(message.text for message in stored) == sorted(accepted)
-    assert {(await shop.ledger(message, api)).state for message in stored} <= {State.REFUSED}
+    assert {(await shop.ledger(message, api)).state for message in stored} <= {DeliveryState.REFUSED}
     assert len(accepted) + len(told) == 20
     assert accepted
 
@@ -335,7 +335,7 @@ async def test_an_agent_may_not_change_tasks(shop: Workshop, act: Act, consumer:
     await shop.new("api", "docs")
     await shop.tasks.finish(OWNER, "old")
     before = await shop.everything()
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Forbidden) as caught:
         await act(shop, Caller(role=Role.AGENT, consumer=Consumer(consumer)))
     assert caught.value.hint
     assert await shop.everything() == before

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harken.errors import NotFound, Refused
-from harken.model import REPLIES, State, Task, Trust, task_record
+from harken.errors import Forbidden, NotFound
+from harken.model import REPLIES, DeliveryState, Task, Trust, task_record
 from harken.sessions.session import Session
 from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop, says
 
@@ -52,7 +52,7 @@ async def test_a_tasks_answer_goes_to_the_task_that_asked_and_refers_to_the_ques
     await shop.check(in_web)
     await shop.inbox.reply(says(in_web), asked.id, "8080", among=in_web.mailboxes)
     await shop.send_replies()
-    assert (await shop.ledger(asked, web)).state is State.ANSWERED
+    assert (await shop.ledger(asked, web)).state is DeliveryState.ANSWERED
     (offer,) = await shop.offers(in_api)
     assert (offer.message.text, offer.message.refers_to, offer.message.mailbox) == ("8080", asked.id, api.mailbox)
     assert task_record(offer, api.id)["sender"] == "task:web"
@@ -102,7 +102,7 @@ async def test_an_answer_to_a_task_that_is_done_meanwhile_is_visibly_refused(
     (answer,) = await shop.mail(api)
     assert answer.text == "8080"
     line = await shop.ledger(answer, api)
-    assert line.state is State.REFUSED
+    assert line.state is DeliveryState.REFUSED
     assert line.delivery is not None
     assert line.delivery.reason
 
@@ -121,7 +121,7 @@ async def test_nobody_becomes_a_task_by_a_name(shop: Workshop, api: Task, in_api
     """An agent can call itself neither a task nor the user, and is what it is whatever else it calls itself."""
     elsewhere = shop.session("/", "codex")
     for name in ("task:web", "Task:web", "agent:codex", "owner", "you", "user"):
-        with pytest.raises(Refused):
+        with pytest.raises(Forbidden):
             await shop.inbox.send(says(elsewhere), "do as I say", to=api.mailbox, sender=name)
     await shop.inbox.send(says(elsewhere), "do as I say", to=api.mailbox, sender="web")
     (offer,) = await shop.offers(in_api)

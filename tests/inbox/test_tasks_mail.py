@@ -11,9 +11,9 @@ import anyio.abc
 import anyio.lowlevel
 import pytest
 
-from harken.errors import HarkenError, NotFound, Refused, UserError
+from harken.errors import Forbidden, HarkenError, NotFound, UserError
 from harken.inbox.forecast import Outlook
-from harken.model import Priority, SessionKey, State, Task, Trust, task_record
+from harken.model import DeliveryState, Priority, SessionKey, Task, Trust, task_record
 from harken.sessions.session import Session
 from tests.inbox.rig import Quiet
 from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop, says
@@ -146,7 +146,7 @@ async def test_in_no_tasks_folder_a_task_must_be_named(shop: Workshop, api: Task
     ("web", " \n\t", "normal", UserError, ""),
     ("web", "hello", "urgent", UserError, "high, normal"),
     ("web", "hello", "", UserError, "high, normal"),
-    ("old", "hello", "normal", Refused, "api, web"),
+    ("old", "hello", "normal", Forbidden, "api, web"),
     ("inbox", "hello", "normal", NotFound, "api, web"),
     ("task:task:web", "hello", "normal", NotFound, "api, web"),
 ])  # fmt: skip
@@ -171,10 +171,10 @@ async def test_a_task_that_is_done_says_that_it_is(shop: Workshop, api: Task) ->
     elsewhere = shop.session("/", "codex")
     await shop.tasks.finish(OWNER, api.id)
     for caller in (OWNER, says(elsewhere)):
-        with pytest.raises(Refused, match="done") as caught:
+        with pytest.raises(Forbidden, match="done") as caught:
             await shop.tasks.send(caller, "api", "hello")
         assert caught.value.hint == 'No task is open. Make one: harken task new "TITLE"'
-        with pytest.raises(Refused, match="done"):
+        with pytest.raises(Forbidden, match="done"):
             await shop.inbox.send(caller, "hello", to=api.mailbox)
     assert await shop.mail(api) == []
 
@@ -241,7 +241,7 @@ async def test_a_peer_that_is_done_or_no_peer_any_more_is_not_counted(
     await shop.tasks.finish(OWNER, "docs")
     await shop.tasks.send_to_peer(says(in_api), "hello")
     assert await shop.read(in_web) == ["hello"]
-    with pytest.raises(Refused, match="done"):
+    with pytest.raises(Forbidden, match="done"):
         await shop.tasks.send_to_peer(says(in_api), "hello", peer="docs")
     await shop.tasks.link(OWNER, "api", web.id, is_on=False)
     for sender, peer in ((in_api, "web"), (in_web, "api"), (in_web, "")):
@@ -256,7 +256,7 @@ async def test_the_only_peer_that_is_done_is_said_to_be_done(
 ) -> None:
     """`No peer: link one` would send the user looking for a mistake; the truth is that the other has finished."""
     await shop.tasks.finish(OWNER, web.id)
-    with pytest.raises(Refused, match="done"):
+    with pytest.raises(Forbidden, match="done"):
         await shop.tasks.send_to_peer(says(in_api), "hello", peer=peer)
     assert await shop.mail(web) == []
 
@@ -352,7 +352,7 @@ async def test_counting_and_peeking_take_nothing(shop: Workshop, api: Task, in_a
         assert await shop.tasks.pending(says(in_api)) == 2
         assert await shop.check(in_api, consume=False) == ["one", "two"]
     states = [(await shop.ledger(message, api)).state for message in await shop.mail(api)]
-    assert states == [State.QUEUED, State.QUEUED]
+    assert states == [DeliveryState.QUEUED, DeliveryState.QUEUED]
     assert await shop.read(in_api) == ["one", "two"]
     assert await shop.tasks.pending(says(in_api)) == 0
 

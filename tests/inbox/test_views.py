@@ -30,19 +30,19 @@ from harken.model import (
     WATCH,
     Attention,
     Consumer,
+    DeliveryState,
     Draft,
-    Kind,
     Mailbox,
+    MessageKind,
     NewMessage,
     Reader,
     Sender,
     SenderRule,
     SessionKey,
-    State,
     TaskState,
     Trust,
 )
-from harken.sessions.reading import Reading
+from harken.sessions.reading import ReadingScope
 from harken.sessions.registry import Sessions
 from harken.store.contract.retention import Limits
 from harken.store.sqlite import open_store
@@ -93,7 +93,7 @@ async def looker(tmp_path: Path) -> AsyncIterator[Looker]:
         policies, pairings, book = PolicyBook(store.people, policy), Pairings(clock), TaskBook(store)
         intake = Intake(store, policies, pairings)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(lease=LEASE), tasks=book)
-        tasks = Tasks(store, inbox, book, clock, reading_of=lambda _cwd, agent, _named=None: Reading(agent))
+        tasks = Tasks(store, inbox, book, clock, reading_of=lambda _cwd, agent, _named=None: ReadingScope(agent))
         bench = Bench(inbox, Access(store.people, policies, pairings, clock), intake, store, clock)
         yield Looker(Views(store, tasks.list, inbox, clock), tasks, bench)
 
@@ -103,7 +103,7 @@ def texts(items: Sequence[TimelineItem]) -> list[str]:
     return [item.message.text for item in items]
 
 
-def states(item: TimelineItem) -> dict[Consumer, State]:
+def states(item: TimelineItem) -> dict[Consumer, DeliveryState]:
     """Return how far a message got, by consumer."""
     return {entry.consumer: entry.state for entry in item.ledger}
 
@@ -213,9 +213,9 @@ async def test_edits_and_deletions_are_part_of_their_message(looker: Looker) -> 
     first = replace(from_teams("teh"), upstream_id="u1")
     await looker.receive(first, replace(from_teams("other"), upstream_id="u2"))
     await looker.receive(
-        replace(first, text="the", kind=Kind.EDIT),
-        replace(first, text="The", kind=Kind.EDIT),
-        replace(from_teams(""), upstream_id="u2", kind=Kind.DELETION),
+        replace(first, text="the", kind=MessageKind.EDIT),
+        replace(first, text="The", kind=MessageKind.EDIT),
+        replace(from_teams(""), upstream_id="u2", kind=MessageKind.DELETION),
         replace(from_teams("sure"), upstream_id="u3", refers_to="u1"),
     )
     edited, deleted, answer = (await looker.views.timeline(mailbox=INBOX)).items
@@ -228,12 +228,12 @@ async def test_edits_and_deletions_are_part_of_their_message(looker: Looker) -> 
 async def test_nobody_can_reword_what_another_said(looker: Looker) -> None:
     """A sender who names another's message would otherwise speak with that person's name and trust."""
     await looker.receive(replace(from_teams("pay Ann"), upstream_id="u1"))
-    await looker.receive(replace(from_teams("pay Eve", sender="eve"), upstream_id="u1", kind=Kind.EDIT))
-    await looker.receive(replace(from_teams("", sender="eve"), upstream_id="u1", kind=Kind.DELETION))
+    await looker.receive(replace(from_teams("pay Eve", sender="eve"), upstream_id="u1", kind=MessageKind.EDIT))
+    await looker.receive(replace(from_teams("", sender="eve"), upstream_id="u1", kind=MessageKind.DELETION))
     original, forged, deletion = (await looker.views.timeline(mailbox=INBOX)).items
     assert (original.message.text, original.edits, original.is_deleted) == ("pay Ann", [], False)
     assert (forged.message.sender.id, forged.quoted) == ("eve", original.message)
-    assert deletion.message.kind is Kind.DELETION
+    assert deletion.message.kind is MessageKind.DELETION
 
 
 async def test_the_ledger_has_a_line_for_every_agent_that_reads(looker: Looker) -> None:
@@ -244,9 +244,9 @@ async def test_the_ledger_has_a_line_for_every_agent_that_reads(looker: Looker) 
     [seen] = await looker.bench.inbox.ack(FIRST, ["#1"])
     await looker.bench.inbox.ack(PERSON, ["#1"])
     one, two = (await looker.views.timeline(mailbox=INBOX)).items
-    assert states(one) == {FIRST.consumer: State.SEEN, OTHER.consumer: State.OFFERED}
+    assert states(one) == {FIRST.consumer: DeliveryState.SEEN, OTHER.consumer: DeliveryState.OFFERED}
     assert next(entry.delivery for entry in one.ledger if entry.delivery and entry.delivery.id == seen.id) == seen
-    assert states(two) == {FIRST.consumer: State.QUEUED, OTHER.consumer: State.QUEUED}
+    assert states(two) == {FIRST.consumer: DeliveryState.QUEUED, OTHER.consumer: DeliveryState.QUEUED}
     details = await looker.bench.inbox.read(two.message.id)
     assert two.ledger == [entry for entry in details.ledger if entry.consumer != WATCH]
 
@@ -257,7 +257,7 @@ async def test_an_agent_that_began_later_has_no_line(looker: Looker) -> None:
     await looker.bench.store.deliveries.enroll(FIRST.consumer, INBOX, looker.bench.clock.advance(1))
     await looker.say("after")
     before, after = (await looker.views.timeline(mailbox=INBOX)).items
-    assert (before.ledger, after.ledger) == ([], [LedgerEntry(consumer=FIRST.consumer, state=State.QUEUED)])
+    assert (before.ledger, after.ledger) == ([], [LedgerEntry(consumer=FIRST.consumer, state=DeliveryState.QUEUED)])
 
 
 async def test_a_reply_is_shown_with_its_message(looker: Looker) -> None:
@@ -267,7 +267,7 @@ async def test_a_reply_is_shown_with_its_message(looker: Looker) -> None:
     await looker.bench.inbox.reply(replace(OWNER, consumer=FIRST.consumer), "#1", "not much")
     [item] = (await looker.views.timeline(mailbox=INBOX)).items
     assert [(reply.body, reply.state) for reply in item.replies] == [("not much", "queued")]
-    assert states(item) == {FIRST.consumer: State.ANSWERED}
+    assert states(item) == {FIRST.consumer: DeliveryState.ANSWERED}
 
 
 async def test_a_page_carries_no_more_than_one_answer_can(looker: Looker) -> None:
@@ -338,7 +338,7 @@ async def test_what_is_found_has_its_ledger(looker: Looker) -> None:
     await looker.bench.pull(FIRST, 1)
     found = await looker.views.search("red")
     assert texts(found) == ["red pear", "red apple"]
-    assert states(found[1]) == {FIRST.consumer: State.OFFERED}
+    assert states(found[1]) == {FIRST.consumer: DeliveryState.OFFERED}
     assert await looker.views.search("") == []
 
 
@@ -433,7 +433,7 @@ async def test_an_edit_that_was_shown_in_its_message_is_seen_too(looker: Looker)
     """It has a number of its own; a dot that no line explains would stay for ever."""
     first = replace(from_teams("teh"), upstream_id="u1")
     await looker.receive(first)
-    await looker.receive(replace(first, text="the", kind=Kind.EDIT))
+    await looker.receive(replace(first, text="the", kind=MessageKind.EDIT))
     shown = await looker.views.timeline(mailbox=INBOX)
     await looker.views.mark_seen(mailbox=INBOX, up_to=shown.newest)
     assert [line.unread for line in (await looker.views.overview()).mailboxes] == [0]

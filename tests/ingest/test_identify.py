@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.ingest.prepare import DraftIdentity, dedup_key, identify
-from harken.model import Draft, Kind, Sender
+from harken.model import Draft, MessageKind, Sender
 
 DRAFT = Draft(source="teams", sender=Sender("ann"), text="hello", upstream_id="m1", conversation="c1")
 
@@ -32,7 +32,7 @@ def test_draft_without_upstream_id_is_always_new() -> None:
 
 def test_each_new_wording_of_an_edit_is_a_message_about_the_original() -> None:
     """An edit is stored once however often it is yielded, and the next edit is another one."""
-    first, second = (replace(DRAFT, kind=Kind.EDIT, text=text) for text in ("hello 1", "hello 2"))
+    first, second = (replace(DRAFT, kind=MessageKind.EDIT, text=text) for text in ("hello 1", "hello 2"))
     assert identify(first) == identify(first)
     assert len({identify(DRAFT).dedup_key, identify(first).dedup_key, identify(second).dedup_key}) == 3
     assert identify(first).refers_key == identify(second).refers_key == identify(DRAFT).dedup_key
@@ -40,7 +40,7 @@ def test_each_new_wording_of_an_edit_is_a_message_about_the_original() -> None:
 
 def test_going_back_to_an_earlier_wording_is_an_edit_too() -> None:
     """The last word counts; dropped as known, the agent would go on with the one before it."""
-    edit = replace(DRAFT, kind=Kind.EDIT, text="at nine", sent_at=datetime(2026, 1, 5, 9, tzinfo=UTC))
+    edit = replace(DRAFT, kind=MessageKind.EDIT, text="at nine", sent_at=datetime(2026, 1, 5, 9, tzinfo=UTC))
     later = replace(edit, sent_at=datetime(2026, 1, 5, 10, tzinfo=UTC))
     assert identify(edit).dedup_key == identify(replace(edit)).dedup_key
     assert identify(edit).dedup_key != identify(later).dedup_key
@@ -49,13 +49,13 @@ def test_going_back_to_an_earlier_wording_is_an_edit_too() -> None:
 
 def test_edit_with_an_id_of_its_own_refers_to_the_one_it_names() -> None:
     """Some sources give the edit a new id and name the original."""
-    edit = replace(DRAFT, kind=Kind.EDIT, upstream_id="m2", refers_to="m1")
+    edit = replace(DRAFT, kind=MessageKind.EDIT, upstream_id="m2", refers_to="m1")
     assert identify(edit).refers_key == identify(DRAFT).dedup_key
 
 
 def test_deletion_is_one_message_about_the_original() -> None:
     """Its text says nothing, so it does not count."""
-    deletion = replace(DRAFT, kind=Kind.DELETION, text="")
+    deletion = replace(DRAFT, kind=MessageKind.DELETION, text="")
     assert identify(deletion) == identify(replace(deletion, text="gone"))
     assert identify(deletion).dedup_key not in (None, identify(DRAFT).dedup_key)
     assert identify(deletion).refers_key == identify(DRAFT).dedup_key

@@ -22,8 +22,8 @@ from harken.model import (
     MAX_TEXT_BYTES,
     Attention,
     Draft,
-    Kind,
     Mailbox,
+    MessageKind,
     NewMessage,
     Priority,
     Sender,
@@ -129,14 +129,14 @@ def test_other_mailbox_names_are_refused_with_a_hint(name: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "note"),
     [
-        (Kind.MESSAGE, "", "[empty message]"),
-        (Kind.MESSAGE, "\u200b \n", "[empty message]"),
-        (Kind.EDIT, "", "[empty message]"),
-        (Kind.DELETION, "", "[message deleted]"),
-        (Kind.DELETION, "was this", "was this"),
+        (MessageKind.MESSAGE, "", "[empty message]"),
+        (MessageKind.MESSAGE, "\u200b \n", "[empty message]"),
+        (MessageKind.EDIT, "", "[empty message]"),
+        (MessageKind.DELETION, "", "[message deleted]"),
+        (MessageKind.DELETION, "was this", "was this"),
     ],
 )
-def test_message_without_text_says_so(kind: Kind, text: str, note: str) -> None:
+def test_message_without_text_says_so(kind: MessageKind, text: str, note: str) -> None:
     """An empty line in an agent's context looks like a fault."""
     assert prepare(replace(DRAFT, kind=kind, text=text), NOTHING).text == note
 
@@ -249,7 +249,7 @@ ANYTHING = st.text(alphabet=st.characters(), max_size=40)
         conversation=ANYTHING,
         thread=ANYTHING,
         refers_to=ANYTHING,
-        kind=st.sampled_from(Kind),
+        kind=st.sampled_from(MessageKind),
         format=st.sampled_from(TextFormat),
         meta=st.dictionaries(ANYTHING, ANYTHING, max_size=3),
     )
@@ -273,14 +273,16 @@ def test_times_at_the_ends_of_the_calendar_are_no_times(year: int) -> None:
 @pytest.mark.parametrize(
     ("trust", "attention", "kind", "expected"),
     [
-        (Trust.KNOWN, Attention.WAKE, Kind.MESSAGE, True),
-        (Trust.OWNER, Attention.PROMPT, Kind.MESSAGE, True),
-        (Trust.UNKNOWN, Attention.WAKE, Kind.MESSAGE, False),
-        (Trust.KNOWN, Attention.COUNT, Kind.MESSAGE, False),
-        (Trust.KNOWN, Attention.WAKE, Kind.EDIT, False),
+        (Trust.KNOWN, Attention.WAKE, MessageKind.MESSAGE, True),
+        (Trust.OWNER, Attention.PROMPT, MessageKind.MESSAGE, True),
+        (Trust.UNKNOWN, Attention.WAKE, MessageKind.MESSAGE, False),
+        (Trust.KNOWN, Attention.COUNT, MessageKind.MESSAGE, False),
+        (Trust.KNOWN, Attention.WAKE, MessageKind.EDIT, False),
     ],
 )
-def test_question_of_a_stranger_is_none(trust: Trust, attention: Attention, kind: Kind, *, expected: bool) -> None:
+def test_question_of_a_stranger_is_none(
+    trust: Trust, attention: Attention, kind: MessageKind, *, expected: bool
+) -> None:
     """Else anybody could have an agent, a desktop and a phone ask for an answer."""
     draft = replace(DRAFT, is_question=True, kind=kind, refers_to="m1", upstream_id="m2")
     rule = AttentionRule(attention, source="teams", allow_unknown=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
-from harken.testing import Agent, CallFailed, DaemonProcess, edge_command
+from harken.testing import CallFailed, DaemonProcess, EdgeClient, edge_command
 
 WAIT_SECONDS = 20.0
 MOST_PAUSE_SECONDS = 0.1
@@ -233,9 +233,9 @@ def error_of(daemon: DaemonProcess, method: str, **params: object) -> Mapping[st
     raise AssertionError(f"{method} was answered with {answer}")
 
 
-def agent_of(home: Path, *options: str) -> Agent:
+def agent_of(home: Path, *options: str) -> EdgeClient:
     """An agent whose edge leaves starting daemons to the test."""
-    return Agent([*edge_command(home), "--spawn", "/bin/true", *options], name="loss-agent")
+    return EdgeClient([*edge_command(home), "--spawn", "/bin/true", *options], name="loss-agent")
 
 
 def export(daemon: DaemonProcess, mailbox: str) -> list[Json]:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from harken.sessions.events import HookMoment
-from harken.testing import Agent
+from harken.testing import EdgeClient
 from tests.hooks.rig import CLAUDE, COPILOT, GEMINI, KINDS, OPENCODE, QWEN, Conversation, Inn, Kind, RawHook, run_hook
 from tests.loss.rig import Chance, Json, Nursery, Served, check_journal, export, stubborn, texts, until
 
@@ -40,7 +40,7 @@ def held_up(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def pulled(guest: Conversation, agent: Agent) -> list[Json]:
+def pulled(guest: Conversation, agent: EdgeClient) -> list[Json]:
     """Pull as Codex does, whose calls name the conversation; the others need no name."""
     params = {"name": "inbox_pull", "arguments": {}, "_meta": {"threadId": guest.native}}
     return list(json.loads(agent.request("tools/call", params)["result"]["content"][0]["text"])["messages"])

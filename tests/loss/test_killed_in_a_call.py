@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from harken.testing import Agent
+from harken.testing import EdgeClient
 from tests.loss.rig import Json, Served, agent_of, export, stubborn, texts, until
 
 OFFER = "INSERT INTO deliveries"
@@ -32,7 +32,7 @@ def send_into(daemon: Served, text: str) -> None:
     assert daemon.is_gone(20)
 
 
-def contents(agent: Agent) -> list[str]:
+def contents(agent: EdgeClient) -> list[str]:
     """Pull, and return what the messages say."""
     return texts(agent.tool("inbox_pull")["messages"])
 
@@ -152,7 +152,7 @@ def test_one_kill_never_gives_a_call_up(daemon: Served) -> None:
             assert [given["content"] for given in agent.result(waiting)] == [f"message {turn}"]
 
 
-def contents_if_any(agent: Agent) -> list[str]:
+def contents_if_any(agent: EdgeClient) -> list[str]:
     """Pull; an excuse counts as nothing."""
     answer = agent.answer(agent.ask_tool("inbox_pull"))
     return texts(json.loads(answer["result"]["content"][0]["text"])["messages"]) if "result" in answer else []

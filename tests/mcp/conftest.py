@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.testing import Agent, DaemonProcess, running_daemon
+from harken.testing import DaemonProcess, EdgeClient, running_daemon
 from tests.mcp.rig import Connect, drain, fresh_name
 
 
@@ -31,12 +31,12 @@ def connect(daemon: DaemonProcess) -> Iterator[Connect]:
             environment: Mapping[str, str] | None = None,
             has_own_host: bool = False,
             is_drained: bool = True,
-        ) -> Agent:
+        ) -> EdgeClient:
             command = daemon.edge_command()
             if has_own_host:
                 # With something left to do afterwards the shell stays, as the parent of the edge.
                 command = ["/bin/sh", "-c", '"$@"; exit $?', "host", *command]
-            agent = Agent(command, name=name or fresh_name(), environment=dict(environment or {}))
+            agent = EdgeClient(command, name=name or fresh_name(), environment=dict(environment or {}))
             open_agents.enter_context(agent)
             if is_drained:
                 drain(agent)

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, Self, TypeAlias
 
-from harken.testing import Agent, DaemonProcess
+from harken.testing import DaemonProcess, EdgeClient
 from tests.loss import rig as waiting
 
 Json: TypeAlias = Any
@@ -45,7 +45,7 @@ class Connect(Protocol):
         environment: Mapping[str, str] | None = None,
         has_own_host: bool = False,
         is_drained: bool = True,
-    ) -> Agent:
+    ) -> EdgeClient:
         """Return the agent, its inbox empty; with `has_own_host` its edge has a parent process of its own."""
         ...
 
@@ -104,7 +104,7 @@ def fresh_name(prefix: str = "agent") -> str:
     return f"{prefix}-{secrets.token_hex(4)}"
 
 
-def drain(agent: Agent) -> None:
+def drain(agent: EdgeClient) -> None:
     """Take what earlier tests left, also what is too long to be taken, and prove it."""
     while left := ids(agent.tool("inbox_pull", limit=100)["messages"]):
         agent.tool("ack", ids=left)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harken.testing import Agent, DaemonProcess
+from harken.testing import DaemonProcess, EdgeClient
 from tests.mcp.rig import SOON, send, until
 
 ID = 7_001
@@ -16,14 +16,14 @@ ID = 7_001
 
 
 @pytest.fixture(scope="module")
-def agent(daemon: DaemonProcess) -> Iterator[Agent]:
+def agent(daemon: DaemonProcess) -> Iterator[EdgeClient]:
     """One agent for all of it: whatever was wrong before, the next call works."""
-    with Agent(daemon.edge_command(), name="clumsy") as clumsy:
+    with EdgeClient(daemon.edge_command(), name="clumsy") as clumsy:
         yield clumsy
 
 
 @pytest.fixture(autouse=True)
-def alive(agent: Agent, daemon: DaemonProcess) -> Iterator[None]:
+def alive(agent: EdgeClient, daemon: DaemonProcess) -> Iterator[None]:
     """After every test the same connection serves a tool, and it is still the same daemon."""
     pid = daemon.facts["pid"]
     yield
@@ -31,7 +31,7 @@ def alive(agent: Agent, daemon: DaemonProcess) -> Iterator[None]:
     assert daemon.call("status")["daemon"]["pid"] == pid == daemon.pid
 
 
-def said(agent: Agent, line: bytes) -> dict[str, Any]:
+def said(agent: EdgeClient, line: bytes) -> dict[str, Any]:
     """Return the next line after a line."""
     agent.write(line + b"\n")
     return agent.line(SOON)
@@ -79,7 +79,7 @@ def call(tool: object, arguments: object) -> bytes:
         ("inbox_search", {"query": ""}, "inbox_search: Expected `str` of length >= 1 - at `$.query`."),
     ],
 )
-def test_wrong_arguments_are_named(agent: Agent, tool: str, arguments: object, message: str) -> None:
+def test_wrong_arguments_are_named(agent: EdgeClient, tool: str, arguments: object, message: str) -> None:
     """The model can only correct what it is told."""
     answer = said(agent, call(tool, arguments))
     assert (answer["id"], answer["result"]["isError"]) == (ID, True)
@@ -88,7 +88,7 @@ def test_wrong_arguments_are_named(agent: Agent, tool: str, arguments: object, m
     assert error["hint"]
 
 
-def test_an_error_tells_the_arguments_there_are(agent: Agent) -> None:
+def test_an_error_tells_the_arguments_there_are(agent: EdgeClient) -> None:
     """So that the second try is the last."""
     answer = said(agent, call("inbox_pull", {"count": 3}))
     hint = json.loads(answer["result"]["content"][0]["text"])["hint"]
@@ -113,7 +113,7 @@ def test_an_error_tells_the_arguments_there_are(agent: Agent) -> None:
         (b'{"jsonrpc":"2.0","id":7001,"method":"ping","params":{"a":"\\ud800"}}', -32700),
     ],
 )
-def test_a_malformed_request_is_answered_under_its_id(agent: Agent, line: bytes, code: int) -> None:
+def test_a_malformed_request_is_answered_under_its_id(agent: EdgeClient, line: bytes, code: int) -> None:
     """Whoever sent it waits for exactly that id, for ever if need be."""
     answer = said(agent, line)
     assert (answer["id"], answer["error"]["code"]) == (ID, code)
@@ -137,7 +137,7 @@ def test_a_malformed_request_is_answered_under_its_id(agent: Agent, line: bytes,
         (b'{"jsonrpc":"2.0","id":{"a":1},"method":"ping"}', -32600),
     ],
 )
-def test_what_is_no_request_is_answered_without_an_id(agent: Agent, line: bytes, code: int) -> None:
+def test_what_is_no_request_is_answered_without_an_id(agent: EdgeClient, line: bytes, code: int) -> None:
     """There is nobody to address, but silence would leave the other side guessing."""
     answer = said(agent, line)
     assert (answer["id"], answer["error"]["code"]) == (None, code)
@@ -158,14 +158,14 @@ def test_what_is_no_request_is_answered_without_an_id(agent: Agent, line: bytes,
         b'{"jsonrpc":"2.0","id":99,"error":{"code":1,"message":"no"}}',
     ],
 )
-def test_what_needs_no_answer_gets_none(agent: Agent, line: bytes) -> None:
+def test_what_needs_no_answer_gets_none(agent: EdgeClient, line: bytes) -> None:
     """JSON-RPC forbids answers to notifications; the next request is answered as ever."""
     agent.write(line + b"\n")
     ping = agent.ask("ping", {})
     assert agent.line(SOON) == {"jsonrpc": "2.0", "id": ping, "result": {}}
 
 
-def test_a_reply_of_ten_megabytes_is_refused(agent: Agent) -> None:
+def test_a_reply_of_ten_megabytes_is_refused(agent: EdgeClient) -> None:
     """The model is told the limit; nobody is sent a book."""
     answer = said(agent, call("reply", {"message_id": "m-1", "body": "x" * 10_000_000}))
     assert json.loads(answer["result"]["content"][0]["text"]) == {
@@ -178,13 +178,13 @@ def test_a_reply_of_ten_megabytes_is_refused(agent: Agent) -> None:
     }
 
 
-def test_a_line_beyond_the_bound_is_refused(agent: Agent) -> None:
+def test_a_line_beyond_the_bound_is_refused(agent: EdgeClient) -> None:
     """Sixteen megabytes are read, more are not kept in memory."""
     answer = said(agent, call("reply", {"message_id": "m-1", "body": "x" * (17 << 20)}))
     assert (answer["id"], answer["error"]["code"]) == (None, -32600)
 
 
-def test_numbers_beyond_all_reason_are_bounded(agent: Agent) -> None:
+def test_numbers_beyond_all_reason_are_bounded(agent: EdgeClient) -> None:
     """A model may write any number; the server's own limits hold."""
     enormous = 10**30
     assert isinstance(agent.tool("inbox_pull", limit=enormous, mark_consumed=False)["messages"], list)
@@ -192,7 +192,7 @@ def test_numbers_beyond_all_reason_are_bounded(agent: Agent) -> None:
     assert said(agent, line) == {"jsonrpc": "2.0", "id": enormous, "result": {}}
 
 
-def test_control_characters_in_a_reply_do_not_reach_the_person(agent: Agent, daemon: DaemonProcess) -> None:
+def test_control_characters_in_a_reply_do_not_reach_the_person(agent: EdgeClient, daemon: DaemonProcess) -> None:
     """An agent's text is as hostile as any: it is cleaned like everything that is stored."""
     message = send(daemon)
     assert agent.tool("reply", message_id=message, body="a\x00b\x1b[31mred\u202e")["state"] == "queued"

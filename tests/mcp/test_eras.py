@@ -12,7 +12,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.subscriptions import ResourceUpdated
 from mcp_types import Implementation
 
-from harken.testing import Agent, DaemonProcess
+from harken.testing import DaemonProcess, EdgeClient
 from tests.mcp.rig import SOON, Connect, fresh_name, ids, send, sessions, until
 
 MODERN = "2026-07-28"
@@ -35,7 +35,7 @@ def log_lines(daemon: DaemonProcess, about: str) -> list[str]:
 @pytest.mark.parametrize("host", ["claude-code", "copilot-cli"])
 def test_a_host_that_is_pushed_to_is_sent_back_to_the_handshake(daemon: DaemonProcess, host: str) -> None:
     """It probes for the new era first; a connection that negotiated it could never be pushed to."""
-    agent = Agent(daemon.edge_command(), name=host)
+    agent = EdgeClient(daemon.edge_command(), name=host)
     try:
         declined = agent.request("server/discover", {"_meta": meta(host)})
         assert declined["error"] == {"code": -32601, "message": "Method not found"}
@@ -48,7 +48,7 @@ def test_a_host_that_is_pushed_to_is_sent_back_to_the_handshake(daemon: DaemonPr
 def test_any_other_client_may_use_the_new_era(daemon: DaemonProcess) -> None:
     """Declining it for everyone would cut off clients that speak nothing else."""
     name = fresh_name()
-    agent = Agent(daemon.edge_command(), name=name)
+    agent = EdgeClient(daemon.edge_command(), name=name)
     try:
         said = agent.request("server/discover", {"_meta": meta(name)})["result"]
         assert MODERN in said["supportedVersions"]
@@ -63,7 +63,7 @@ def test_any_other_client_may_use_the_new_era(daemon: DaemonProcess) -> None:
 def test_a_modern_client_that_listens_hears_that_the_inbox_grew(daemon: DaemonProcess) -> None:
     """`subscriptions/listen` is the only way to reach it between its requests."""
     name = fresh_name()
-    agent = Agent(daemon.edge_command(), name=name)
+    agent = EdgeClient(daemon.edge_command(), name=name)
     try:
         agent.request("server/discover", {"_meta": meta(name)})
         wanted = {"resourceSubscriptions": ["harken://inbox"]}
@@ -96,7 +96,7 @@ async def test_the_sdk_listens_in_the_new_era(daemon: DaemonProcess) -> None:
 def test_evidence_works_in_the_new_era(daemon: DaemonProcess) -> None:
     """Later calls prove there too, and the consumer is the one that clientInfo names."""
     name = fresh_name()
-    agent = Agent(daemon.edge_command(), name=name)
+    agent = EdgeClient(daemon.edge_command(), name=name)
 
     def call(tool: str, **arguments: object) -> int:
         return agent.ask("tools/call", {"name": tool, "arguments": arguments, "_meta": meta(name)})
@@ -190,6 +190,6 @@ def test_a_client_without_a_session_of_its_own_is_its_connection(daemon: DaemonP
 def test_the_consumer_can_be_named_on_the_command(daemon: DaemonProcess) -> None:
     """A person who runs the same host twice, for two purposes, gives each its own cursor."""
     consumer = fresh_name("reviewer")
-    with Agent(daemon.edge_command(consumer), name=fresh_name()) as agent:
+    with EdgeClient(daemon.edge_command(consumer), name=fresh_name()) as agent:
         agent.tool("inbound_queue_stats")
         assert len(sessions(daemon, consumer)) == 1

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from harken.testing import Agent, DaemonProcess
+from harken.testing import DaemonProcess, EdgeClient
 from tests.mcp.rig import SOON, Connect, fresh_name, send, standing, until
 
 BODY = "the party is at eight"
@@ -14,7 +14,7 @@ PING = "notifications/message"
 UPDATED = "notifications/resources/updated"
 
 
-def silent_until(agent: Agent, daemon: DaemonProcess) -> str:
+def silent_until(agent: EdgeClient, daemon: DaemonProcess) -> str:
     """Send a message that pings for sure; its ping is the next one: what came before it made no noise."""
     marker = send(daemon, "audible", channel=fresh_name("marker"))
     assert agent.notification(PING, SOON)["params"]["data"]["id"] == marker

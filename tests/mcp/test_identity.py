@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harken.testing import Agent, DaemonProcess
+from harken.testing import DaemonProcess, EdgeClient
 from tests.mcp.rig import Connect, RawEdge, drain, entry, fresh_name, ids, send, sessions, standing, until
 
 
@@ -37,8 +37,8 @@ def test_edges_of_one_process_with_different_names_are_two_sessions(daemon: Daem
     """Each reads under the name it was given, also where the host's process is the session."""
     names = [fresh_name("one"), fresh_name("two")]
     with (
-        Agent(daemon.edge_command(names[0]), name="claude-code") as first,
-        Agent(daemon.edge_command(names[1]), name="claude-code") as second,
+        EdgeClient(daemon.edge_command(names[0]), name="claude-code") as first,
+        EdgeClient(daemon.edge_command(names[1]), name="claude-code") as second,
     ):
         drain(first)
         drain(second)

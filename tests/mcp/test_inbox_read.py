@@ -9,7 +9,7 @@ import pytest
 
 from harken.hosts.host import GENERIC, Host
 from harken.hosts.registry import hosts
-from harken.testing import Agent, DaemonProcess
+from harken.testing import DaemonProcess, EdgeClient
 from tests.mcp.rig import Connect, RawEdge, fresh_name, ids, send, standing
 
 ALPHABETS = {"plain": "the build is red ", "cjk": "今天构建失败了", "escaped": '"\\\n', "emoji": "😀"}
@@ -22,14 +22,14 @@ def body(length: int, alphabet: str = "plain") -> str:
     return lines[: length - 1] + "."
 
 
-def blocks(agent: Agent, **arguments: object) -> list[str]:
+def blocks(agent: EdgeClient, **arguments: object) -> list[str]:
     """Return the texts of a result of `inbox_read`."""
     result = agent.answer(agent.ask_tool("inbox_read", **arguments))["result"]
     assert result["isError"] is False
     return [block["text"] for block in result["content"]]
 
 
-def read(agent: Agent, message: str, start: int = 0, *, pieces: int = 10_000) -> list[dict[str, Any]]:
+def read(agent: EdgeClient, message: str, start: int = 0, *, pieces: int = 10_000) -> list[dict[str, Any]]:
     """Read a message from a character on, at most so many pieces of it."""
     found: list[dict[str, Any]] = []
     offset: int | None = start
@@ -51,7 +51,7 @@ def name() -> str:
 
 
 @pytest.fixture
-def agent(connect: Connect, name: str) -> Agent:
+def agent(connect: Connect, name: str) -> EdgeClient:
     """An agent whose inbox is empty."""
     return connect(name)
 
@@ -85,7 +85,7 @@ def test_pieces_fit_and_are_the_whole_text(daemon: DaemonProcess, connect: Conne
     assert consumer is None or lines[0]["consumer"] == consumer
 
 
-def test_piece_says_whose_word_it_is_and_how_to_read_on(daemon: DaemonProcess, agent: Agent) -> None:
+def test_piece_says_whose_word_it_is_and_how_to_read_on(daemon: DaemonProcess, agent: EdgeClient) -> None:
     """The first block is exactly the JSON; the second says what to do next."""
     text = body(20_000)
     message = send(daemon, text, conversation="run-7")
@@ -112,7 +112,7 @@ def test_piece_says_whose_word_it_is_and_how_to_read_on(daemon: DaemonProcess, a
     assert note == f"The text goes on: inbox_read with offset {end} gives the next piece."
 
 
-def test_piece_says_that_messages_wait_only_if_others_do(daemon: DaemonProcess, agent: Agent) -> None:
+def test_piece_says_that_messages_wait_only_if_others_do(daemon: DaemonProcess, agent: EdgeClient) -> None:
     """An agent that is told of a message it is reading asks for it again."""
     message = send(daemon, body(20_000))
     assert "wait" not in blocks(agent, message_id=message)[1]
@@ -120,7 +120,7 @@ def test_piece_says_that_messages_wait_only_if_others_do(daemon: DaemonProcess, 
     assert "2 messages wait in Harken" in blocks(agent, message_id=message)[1]
 
 
-def test_all_pieces_prove_the_message_with_the_next_call(daemon: DaemonProcess, agent: Agent, name: str) -> None:
+def test_all_pieces_prove_the_message_with_the_next_call(daemon: DaemonProcess, agent: EdgeClient, name: str) -> None:
     """As with any result: the last piece is proven by the call after it, and no piece before that proves anything."""
     message = send(daemon, body(30_000))
     *earlier, last = read(agent, message)
@@ -134,7 +134,7 @@ def test_all_pieces_prove_the_message_with_the_next_call(daemon: DaemonProcess, 
     assert agent.tool("inbox_pull")["messages"] == []
 
 
-def test_the_last_piece_alone_proves_nothing(daemon: DaemonProcess, agent: Agent, name: str) -> None:
+def test_the_last_piece_alone_proves_nothing(daemon: DaemonProcess, agent: EdgeClient, name: str) -> None:
     """The agent is told from where on it has not read; having read that, it has read all."""
     text = body(30_000)
     message = send(daemon, text)
@@ -154,7 +154,7 @@ def test_the_last_piece_alone_proves_nothing(daemon: DaemonProcess, agent: Agent
 
 
 def test_pieces_read_in_parallel_prove_nothing_before_they_are_written(
-    daemon: DaemonProcess, agent: Agent, name: str
+    daemon: DaemonProcess, agent: EdgeClient, name: str
 ) -> None:
     """They belong to one step; asked for once more, any piece completes the message."""
     message = send(daemon, body(30_000))
@@ -170,7 +170,7 @@ def test_pieces_read_in_parallel_prove_nothing_before_they_are_written(
     assert standing(daemon, message, name) == ("seen", "later call")
 
 
-def test_short_message_is_read_in_one_piece(daemon: DaemonProcess, agent: Agent, name: str) -> None:
+def test_short_message_is_read_in_one_piece(daemon: DaemonProcess, agent: EdgeClient, name: str) -> None:
     """Whoever knows its id may read it like this, too."""
     message = send(daemon, "the build is red")
     (only,) = read(agent, message)
@@ -180,7 +180,7 @@ def test_short_message_is_read_in_one_piece(daemon: DaemonProcess, agent: Agent,
 
 
 def test_message_that_was_seen_is_read_again_and_changes_nothing(
-    daemon: DaemonProcess, agent: Agent, name: str
+    daemon: DaemonProcess, agent: EdgeClient, name: str
 ) -> None:
     """A model may have forgotten what it said."""
     message = send(daemon, body(12_000))
@@ -224,7 +224,7 @@ def test_each_session_has_to_read_all_of_it(daemon: DaemonProcess, name: str) ->
         first.tool(9, "ack", ids=[message])
 
 
-def test_what_is_not_there_or_not_for_this_agent_is_a_clear_error(daemon: DaemonProcess, agent: Agent) -> None:
+def test_what_is_not_there_or_not_for_this_agent_is_a_clear_error(daemon: DaemonProcess, agent: EdgeClient) -> None:
     """Each says what to do instead."""
 
     def error(**arguments: object) -> dict[str, Any]:

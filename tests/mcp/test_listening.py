@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from harken.hosts.registry import hosts
-from harken.testing import Agent, DaemonProcess, edge_command
+from harken.testing import DaemonProcess, EdgeClient, edge_command
 from tests.mcp.rig import Connect, fresh_name
 from tests.mcp.test_eras import meta
 from tests.process_check import end_all_naming
@@ -30,7 +30,7 @@ def fresh_home() -> Iterator[Path]:
         end_all_naming(Path(name))
 
 
-def descriptions(agent: Agent) -> dict[str, str]:
+def descriptions(agent: EdgeClient) -> dict[str, str]:
     """Return what each tool says about itself."""
     return {tool["name"]: tool["description"] for tool in agent.request("tools/list", {})["result"]["tools"]}
 
@@ -62,7 +62,7 @@ def test_every_client_is_told_how_a_long_message_is_read(connect: Connect, name:
 def test_both_eras_give_the_same_instructions(daemon: DaemonProcess, connect: Connect, name: str) -> None:
     """A client that speaks the newer protocol says who it is with the question, not before."""
     with_handshake = connect(name, is_drained=False).handshake()["instructions"]
-    modern = Agent(daemon.edge_command(), name=name)
+    modern = EdgeClient(daemon.edge_command(), name=name)
     try:
         assert modern.request("server/discover", {"_meta": meta(name)})["result"]["instructions"] == with_handshake
     finally:
@@ -72,13 +72,13 @@ def test_both_eras_give_the_same_instructions(daemon: DaemonProcess, connect: Co
 def test_daemon_that_the_client_starts_gives_the_same_instructions(connect: Connect, fresh_home: Path) -> None:
     """The first agent of the day starts it, and gets no other answer than the second."""
     running = connect().handshake()
-    with Agent(edge_command(fresh_home), name=fresh_name()) as first:
+    with EdgeClient(edge_command(fresh_home), name=fresh_name()) as first:
         assert first.handshake() == running
 
 
 def test_who_does_not_say_its_name_is_told_to_wait(daemon: DaemonProcess) -> None:
     """A program that is not known has no hooks of ours."""
-    agent = Agent(daemon.edge_command())
+    agent = EdgeClient(daemon.edge_command())
     try:
         unnamed = {key: value for key, value in meta("").items() if not key.endswith("clientInfo")}
         said = agent.request("server/discover", {"_meta": unnamed})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.testing import Agent, DaemonProcess, running_daemon
+from harken.testing import DaemonProcess, EdgeClient, running_daemon
 from tests.mcp.rig import SOON, Connect, fresh_name, ids, send, standing, until_waiting
 
 
@@ -58,7 +58,7 @@ def test_a_wait_without_messages_ends_with_an_empty_list(connect: Connect) -> No
 
 def test_no_wait_is_longer_than_the_configured_cap(impatient: DaemonProcess) -> None:
     """Hosts give up a call after about a minute: an hour would be a failed call, and a lost answer."""
-    with Agent(impatient.edge_command()) as agent:
+    with EdgeClient(impatient.edge_command()) as agent:
         begun = time.monotonic()
         assert agent.result(agent.ask_tool("wait_for_inbound_message", timeout_s=3600), SOON) == []
         assert 1.0 <= time.monotonic() - begun < SOON
@@ -126,7 +126,7 @@ def test_many_waiting_agents_do_not_keep_another_from_its_message(daemon: Daemon
     assert ids(other.result(other.ask_tool("wait_for_inbound_message", timeout_s=50), SOON)) == [message]
 
 
-def carried(agent: Agent, cancelled: int) -> list[str]:
+def carried(agent: EdgeClient, cancelled: int) -> list[str]:
     """Return what the answer to a cancelled wait carried, if there was one before the cancellation was read."""
     agent.request("ping", {})
     try:

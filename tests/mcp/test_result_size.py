@@ -12,7 +12,7 @@ import pytest
 
 from harken.hosts.host import GENERIC, Host
 from harken.hosts.registry import host_named, hosts
-from harken.testing import Agent, DaemonProcess
+from harken.testing import DaemonProcess, EdgeClient
 from tests.mcp.rig import Connect, fresh_name, ids, send, standing, until_waiting
 
 COPILOT = host_named("copilot-cli")
@@ -20,7 +20,7 @@ COPILOT = host_named("copilot-cli")
 ALPHABETS = {"plain": "the build is red ", "cjk": "今天构建失败了", "escaped": '"\\\n', "emoji": "😀"}
 
 
-def blocks(agent: Agent, tool: str, **arguments: object) -> list[str]:
+def blocks(agent: EdgeClient, tool: str, **arguments: object) -> list[str]:
     """Return the texts of a result."""
     result = agent.answer(agent.ask_tool(tool, **arguments))["result"]
     assert result["isError"] is False

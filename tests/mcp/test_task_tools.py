@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from harken.testing import Agent, CallFailed, DaemonProcess
+from harken.testing import CallFailed, DaemonProcess, EdgeClient
 from tests.mcp.rig import RawEdge, entry, fresh_name, ids, sessions, until_waiting
 
 Json: TypeAlias = Any
 """Whatever the JSON says: tests look into it."""
 
-Enter: TypeAlias = Callable[[str], Agent]
+Enter: TypeAlias = Callable[[str], EdgeClient]
 TASK_TOOLS = ("check_inbox", "send_to_task", "inbox_status", "send_to_peer")
 FIELDS = ["id", "task", "sender", "body", "priority", "created_at", "delivered_at"]
 
@@ -63,14 +63,14 @@ def enter(daemon: DaemonProcess) -> Iterator[Enter]:
     """Start agents in folders, as a host does that was started there."""
     with ExitStack() as open_agents:
 
-        def start(folder: str) -> Agent:
+        def start(folder: str) -> EdgeClient:
             command = ["/bin/sh", "-c", 'cd "$1" && shift && exec "$@"', "host", folder, *daemon.edge_command()]
-            return open_agents.enter_context(Agent(command, name=fresh_name()))
+            return open_agents.enter_context(EdgeClient(command, name=fresh_name()))
 
         yield start
 
 
-def blocks(agent: Agent, tool: str, **arguments: object) -> list[str]:
+def blocks(agent: EdgeClient, tool: str, **arguments: object) -> list[str]:
     """Return the texts of a result that went well."""
     result = agent.answer(agent.ask_tool(tool, **arguments))["result"]
     assert result["isError"] is False, result
@@ -82,7 +82,7 @@ def _defaults(schema: Json) -> Json:
     return {field: about.get("default") for field, about in schema["properties"].items()}
 
 
-def error(agent: Agent, tool: str, **arguments: object) -> Json:
+def error(agent: EdgeClient, tool: str, **arguments: object) -> Json:
     """Return the error that a tool answers with."""
     result = agent.answer(agent.ask_tool(tool, **arguments))["result"]
     assert result["isError"] is True, result

@@ -7,18 +7,18 @@ import re
 from pathlib import Path
 from typing import Any
 
-from harken.testing import Agent, DaemonProcess, running_daemon
+from harken.testing import DaemonProcess, EdgeClient, running_daemon
 from tests.mcp.rig import TOOLS, Connect, fresh_name, send, until
 
 
-def blocks(agent: Agent, tool: str, **arguments: object) -> list[str]:
+def blocks(agent: EdgeClient, tool: str, **arguments: object) -> list[str]:
     """Return the texts of a result."""
     result = agent.answer(agent.ask_tool(tool, **arguments))["result"]
     assert result["isError"] is False
     return [block["text"] for block in result["content"]]
 
 
-def error(agent: Agent, tool: str, **arguments: object) -> dict[str, Any]:
+def error(agent: EdgeClient, tool: str, **arguments: object) -> dict[str, Any]:
     """Return the error that a tool answers with."""
     result = agent.answer(agent.ask_tool(tool, **arguments))["result"]
     assert result["isError"] is True
@@ -221,7 +221,7 @@ def test_inbound_queue_stats_tells_what_the_agent_was_not_given(tmp_path: Path) 
     with running_daemon(tmp_path) as daemon:
         for number in range(4):
             send(daemon, f"number {number}")
-        with Agent(daemon.edge_command(), name=fresh_name()) as agent:
+        with EdgeClient(daemon.edge_command(), name=fresh_name()) as agent:
             found = json.loads(blocks(agent, "inbound_queue_stats")[0])
     assert found["depth"] == 1
     assert found["left_out"] == [{"mailbox": "inbox", "older": 0, "surplus": 3, "up_to": 3}]
@@ -232,7 +232,7 @@ def test_agent_finds_with_search_what_it_was_not_given(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[limits]\nnew_consumer_most = 1\n")
     with running_daemon(tmp_path) as daemon:
         sent = [send(daemon, f"number {number}") for number in range(3)]
-        with Agent(daemon.edge_command(), name=fresh_name()) as agent:
+        with EdgeClient(daemon.edge_command(), name=fresh_name()) as agent:
             assert [each["id"] for each in agent.tool("inbox_pull")["messages"]] == sent[2:]
             assert {each["id"] for each in agent.tool("inbox_search", query="number")["messages"]} == set(sent)
 
@@ -244,7 +244,7 @@ def test_every_tool_result_ends_with_how_many_wait(daemon: DaemonProcess, tmp_pa
         (tmp_path / task).mkdir()
         daemon.call("task_new", title=task, id=task, dir=str(tmp_path / task))
     daemon.call("task_link", task=tasks[0], other=tasks[1])
-    with Agent([*daemon.edge_command(), "--task", tasks[0]], name=fresh_name()) as agent:
+    with EdgeClient([*daemon.edge_command(), "--task", tasks[0]], name=fresh_name()) as agent:
         answered = daemon.call("send_to_task", task_id=tasks[0], body="first")["id"]
         agent.tool("check_inbox")
         waits = [daemon.call("send_to_task", task_id=tasks[0], body="x" * 6_000)["id"] for _ in range(6)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.model import REPLIES, Kind, Mailbox
+from harken.model import REPLIES, Mailbox, MessageKind
 from harken.rules.match import RuleMatcher
 from harken.rules.rule import Rule
 from tests.rules.made import message, rule_of, rules_of
@@ -87,8 +87,8 @@ def test_the_expression_is_searched_anywhere_in_the_text() -> None:
 
 def test_a_deletion_fits_nothing_and_an_edit_does() -> None:
     """An edit says something new; that something is gone asks for no reaction."""
-    assert fits(rule_of(), kind=Kind.EDIT)
-    assert not fits(rule_of(), kind=Kind.DELETION)
+    assert fits(rule_of(), kind=MessageKind.EDIT)
+    assert not fits(rule_of(), kind=MessageKind.DELETION)
 
 
 def test_the_first_field_that_does_not_fit_is_named_with_what_was_found() -> None:

@@ -21,7 +21,7 @@ import anyio.to_thread
 from harken.automation import Action, Mode, Order, Outcome, RuleVerdict, Run, RunId, RunState
 from harken.clock import SystemClock
 from harken.daemon.supervisor import contain
-from harken.errors import Refused, Unavailable
+from harken.errors import Forbidden, Unavailable
 from harken.git.repository import file_starts_nothing
 from harken.hosts.held import held_paths
 from harken.model import INBOX, Attention, MessageId, NewMessage, Sender, Trust
@@ -129,7 +129,7 @@ class StandIn:
         if "faulty" in work.prompt:
             raise KeyError(work.prompt)
         if "unready" in work.prompt:
-            raise Refused("nobody has signed in")
+            raise Forbidden("nobody has signed in")
         return SandboxCommand(
             argv=(sys.executable, "-I", "-c", PROGRAM),
             env={"PATH": work.environ["PATH"], "PRIVATE": str(work.private)},

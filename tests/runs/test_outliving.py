@@ -21,7 +21,7 @@ import pytest
 
 from harken.automation import RunId
 from harken.config.home import Home, socket_path
-from harken.daemon.callers import Agents
+from harken.daemon.callers import AgentProcesses
 from harken.hosts.process import identity_of
 from harken.testing.daemon import Json
 from tests.fake_host import nursery_with_host
@@ -302,7 +302,7 @@ def test_what_stayed_of_a_killed_daemons_run_is_an_agents_and_ended_by_the_next(
         daemon.kill()
         reaper.kill()
         reaper.wait(END_SECONDS)
-        assert Agents(home / "run" / "agents.json").run_of(left) == run["id"]
+        assert AgentProcesses(home / "run" / "agents.json").run_of(left) == run["id"]
         daemon.start()
         the_run(daemon, "interrupted")
         until(lambda: left_in(tmp_path) == [], "its end", END_SECONDS)
@@ -322,8 +322,8 @@ def test_another_process_with_the_number_of_a_run_is_left_alone(machine: Nursery
         run = the_run(daemon, "running")
         (agent,) = noted_agents(home)
         assert agent["identity"] == identity_of(agent["pid"])
-        known = Agents(home / "run" / "agents.json")
+        known = AgentProcesses(home / "run" / "agents.json")
         assert known.left_over(run["id"]) == agent["pid"]
         (tmp_path / "agents.json").write_text(json.dumps([{**agent, "identity": agent["identity"] + "1"}]))
-        assert Agents(tmp_path / "agents.json").left_over(run["id"]) == 0
+        assert AgentProcesses(tmp_path / "agents.json").left_over(run["id"]) == 0
         assert known.left_over(RunId("r-000000")) == 0

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-from harken.testing import Agent, CallFailed, DaemonProcess
+from harken.testing import CallFailed, DaemonProcess, EdgeClient
 from tests.loss.rig import CALL_HELLO, WAIT_SECONDS, Chance, Json, Wire, agent_of, until
 from tests.loss.test_random_kills import as_given
 
@@ -66,7 +66,7 @@ class Traffic:
         self._gate = threading.Event()
         self._busy = [threading.Lock() for _ in range(5)]
         self._is_over = False
-        self._agent: Agent | None = None
+        self._agent: EdgeClient | None = None
         self._broken: list[BaseException] = []
         jobs: list[Callable[[Chance], None]] = [
             self._sends("one", over_socket),

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from harken.ingest.prepare import IngestPolicy, prepare
-from harken.model import CUT_FROM, MAX_RAW_CHARS, MAX_TEXT_BYTES, Draft, Kind, Sender
+from harken.model import CUT_FROM, MAX_RAW_CHARS, MAX_TEXT_BYTES, Draft, MessageKind, Sender
 from harken.sources.bot.activity import draft_of as bot_draft
 from harken.sources.bot.activity import read_activity
 from harken.sources.imap.messages import ArrivedMail, draft_of
@@ -65,7 +65,9 @@ async def _teams(text: str) -> Draft:
         }
     )
     assert written is not None
-    return chat_draft(written, source="work", chat=TeamsChat("c"), sender=Sender("a"), kind=Kind.MESSAGE, me="me")
+    return chat_draft(
+        written, source="work", chat=TeamsChat("c"), sender=Sender("a"), kind=MessageKind.MESSAGE, me="me"
+    )
 
 
 async def _bot(text: str) -> Draft:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.model import Draft, Kind, Sender
+from harken.model import Draft, MessageKind, Sender
 from harken.sources.bot.activity import draft_of as bot_draft
 from harken.sources.bot.activity import read_activity
 from harken.sources.imap.messages import ArrivedMail
@@ -33,7 +33,7 @@ def said(
     more: Mapping[str, object] | None = None,
     *,
     by: Sender = ANN,
-    kind: Kind = Kind.MESSAGE,
+    kind: MessageKind = MessageKind.MESSAGE,
     me: str = ME,
 ) -> Draft:
     """Return what somebody says in a chat."""
@@ -53,12 +53,12 @@ def said(
         (said(GROUP, MENTION), (True, False)),
         (said(GROUP, MENTION, me="somebody-else"), (False, False)),
         (said(ONE, me=""), (False, False)),
-        (said(ONE, kind=Kind.EDIT), (False, False)),
-        (said(ONE, kind=Kind.DELETION), (False, False)),
+        (said(ONE, kind=MessageKind.EDIT), (False, False)),
+        (said(ONE, kind=MessageKind.DELETION), (False, False)),
         (said(ONE, {"from": {"application": {"id": "bot"}}}), (False, False)),
         (said(ONE, by=Sender(ME)), (False, True)),
         (said(GROUP, MENTION, by=Sender(ME)), (False, True)),
-        (said(GROUP, by=Sender(ME), kind=Kind.EDIT), (False, False)),
+        (said(GROUP, by=Sender(ME), kind=MessageKind.EDIT), (False, False)),
     ],
     ids=[
         "alone", "alone, by its id", "in a group", "called in a group", "somebody else is called", "nobody signed in",
@@ -189,12 +189,12 @@ def test_any_text_may_stand_where_an_address_should(text: str) -> None:
 
 
 @given(
-    kind=st.sampled_from([Kind.MESSAGE, Kind.EDIT, Kind.DELETION]),
+    kind=st.sampled_from([MessageKind.MESSAGE, MessageKind.EDIT, MessageKind.DELETION]),
     chat=st.sampled_from([ONE, GROUP, TeamsChat("c")]),
     is_called=st.booleans(),
 )
-def test_what_we_write_ourselves_is_never_a_question(kind: Kind, chat: TeamsChat, *, is_called: bool) -> None:
+def test_what_we_write_ourselves_is_never_a_question(kind: MessageKind, chat: TeamsChat, *, is_called: bool) -> None:
     """Else Harken would remind its person of what they said."""
     draft = said(chat, MENTION if is_called else None, by=Sender(ME), kind=kind)
     assert not draft.is_question
-    assert draft.is_answer is (kind is Kind.MESSAGE)
+    assert draft.is_answer is (kind is MessageKind.MESSAGE)

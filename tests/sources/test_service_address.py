@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.errors import Refused, UserError
+from harken.errors import Forbidden, UserError
 from harken.sources.http import ServiceAddress, part, shown
 
 HERE: Final = ServiceAddress.parse("https://graph.microsoft.com/v1.0", "Microsoft Graph")
@@ -60,7 +60,7 @@ def test_an_address_that_would_give_a_token_away_is_refused(text: str) -> None:
 )
 def test_a_link_elsewhere_is_refused(link: str) -> None:
     """Links come from answers, and answers hold what others wrote."""
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         HERE.url(link)
     assert HERE.begin_again(link) == ""
 
@@ -71,14 +71,14 @@ def test_an_error_names_the_service_it_is_about() -> None:
         ServiceAddress.parse("http://service.example", "Somebody's service")
     here = ServiceAddress.parse("https://service.example", "Somebody's service")
     for link in ("https://other.example/", "https://[::1", "/../x"):
-        with pytest.raises(Refused, match="Somebody's service"):
+        with pytest.raises(Forbidden, match="Somebody's service"):
             here.url(link)
 
 
 @pytest.mark.parametrize("path", ["/../beta/me", "/me/../../x", "..", "me//x", "/me#x", "//example.org/x"])
 def test_a_path_that_leads_upwards_is_refused(path: str) -> None:
     """It would be another request than the one that was meant."""
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         HERE.url(path)
 
 
@@ -112,7 +112,7 @@ def test_any_link_stays_or_is_refused(host: str, rest: str) -> None:
     for link in (f"https://{host}/{rest}", f"https://graph.microsoft.com{host}/{rest}", rest):
         try:
             url = HERE.url(link)
-        except Refused:
+        except Forbidden:
             continue
         assert (url.scheme, url.host, url.port) == ("https", "graph.microsoft.com", None)
 

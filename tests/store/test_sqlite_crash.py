@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 import pytest
 
-from harken.model import State
+from harken.model import DeliveryState
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
@@ -57,7 +57,7 @@ async def check_promises(store: Store, told: Sequence[Any]) -> None:
                 for delivery, message in values[0]:
                     [row] = [each for each in await store.deliveries.ledger(message) if each.consumer == AGENT]
                     assert row.id == delivery
-                    assert row.state is State.SEEN or kind == "offered"
+                    assert row.state is DeliveryState.SEEN or kind == "offered"
 
 
 @pytest.mark.parametrize("side", ["before", "after"])

@@ -18,7 +18,7 @@ import anyio
 import pytest
 
 from harken.errors import NotFound
-from harken.model import State
+from harken.model import DeliveryState
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect, migrations
@@ -63,10 +63,10 @@ async def check_promises(store: Store, reached: int) -> None:
         api = stored[API.id]
         assert (api.peers, stored[WEB.id].peers) == ((WEB.id,), (API.id,))
         assert (api.started_at is not None, api.done_at is not None) == ("started" in done, "done" in done)
-    first = State.QUEUED if "offered" not in done else State.OFFERED
-    states = [first, State.QUEUED] if "mail" in done else []
+    first = DeliveryState.QUEUED if "offered" not in done else DeliveryState.OFFERED
+    states = [first, DeliveryState.QUEUED] if "mail" in done else []
     if "done" in done:
-        states = [State.REFUSED] * (3 if "late" in done else 2)
+        states = [DeliveryState.REFUSED] * (3 if "late" in done else 2)
     assert await states_of(store, API) == states
     events = [event.n for event in await store.events.after(0, 1000)]
     assert events == list(range(1, len(events) + 1))
@@ -116,4 +116,4 @@ async def test_a_database_without_tasks_gets_them_and_keeps_what_it_had(tmp_path
         assert await store.tasks.finish(early.id) == 1
         await fill(store, "late", mailbox=early.mailbox)
         assert len(await ids_of(store, early)) == 2
-        assert await states_of(store, early) == [State.REFUSED, State.REFUSED]
+        assert await states_of(store, early) == [DeliveryState.REFUSED, DeliveryState.REFUSED]

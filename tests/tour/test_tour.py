@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from harken.dispatch.outbox import Outbox
-from harken.errors import Refused
+from harken.errors import Forbidden
 from harken.inbox import Caller, Role
-from harken.model import LOCAL, REPLIES, Consumer, Draft, Sender, State, TextFormat
+from harken.model import LOCAL, REPLIES, Consumer, DeliveryState, Draft, Sender, TextFormat
 from harken.sources.local import LocalSender
 from tests.tour.conftest import OWNER, Tour, agent
 
@@ -54,9 +54,9 @@ async def test_04_an_offer_is_not_proof(tour: Tour) -> None:
     inbox, reader = tour.daemon.inbox, agent("claude-code")
     sent = await inbox.send(OWNER, "hello")
     offer = (await inbox.pull(reader, surface="inbox_pull", carrier="call-1")).offers[0]
-    assert await state_of(tour, sent.message.id, "claude-code") is State.OFFERED
+    assert await state_of(tour, sent.message.id, "claude-code") is DeliveryState.OFFERED
     await inbox.proofs.prove([offer.delivery_id], "later call")
-    assert await state_of(tour, sent.message.id, "claude-code") is State.SEEN
+    assert await state_of(tour, sent.message.id, "claude-code") is DeliveryState.SEEN
 
 
 async def test_05_what_was_not_proven_is_offered_again_and_says_so(tour: Tour) -> None:
@@ -112,13 +112,13 @@ async def test_08_a_reply_leaves_through_the_store(tour: Tour) -> None:
     await Outbox(store, {LOCAL: LocalSender(post)}, tour.clock).send_due(LOCAL)
     answers = await inbox.list(mailbox=REPLIES)
     assert [(m.text, m.refers_to) for m in answers] == [("almost done", sent.message.id)]
-    assert await state_of(tour, sent.message.id, "claude-code") is State.ANSWERED
+    assert await state_of(tour, sent.message.id, "claude-code") is DeliveryState.ANSWERED
 
 
 async def test_09_an_agent_cannot_change_who_may_reach_it(tour: Tour) -> None:
     """Access is the person's alone; an unknown sender is counted until the person says otherwise."""
     claude = Caller(role=Role.AGENT, consumer=Consumer("claude-code"))
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await tour.daemon.access.allow(claude, "eve@example.org")
     await tour.daemon.access.allow(OWNER, "eve@example.org", source="mail")
     draft = Draft(source="mail", sender=Sender("eve@example.org"), text="hello")
@@ -137,7 +137,7 @@ async def test_10_everything_that_happens_is_a_line_of_the_journal(tour: Tour) -
     assert [line["kind"] for line in lines] == ["received", "consumer", "offered", "seen"]
 
 
-async def state_of(tour: Tour, message: str, consumer: str) -> State:
+async def state_of(tour: Tour, message: str, consumer: str) -> DeliveryState:
     """Return how far a message got for a consumer."""
     ledger = (await tour.daemon.inbox.read(message)).ledger
     return next(entry.state for entry in ledger if entry.consumer == consumer)

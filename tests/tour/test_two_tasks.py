@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from harken.errors import Refused
+from harken.errors import Forbidden
 from harken.inbox import Caller, Role
 from harken.inbox.tasks import NewTask
-from harken.model import Consumer, Offer, SessionKey, State
+from harken.model import Consumer, DeliveryState, Offer, SessionKey
 from tests.tour.conftest import OWNER, Tour
 
 
@@ -33,11 +33,11 @@ async def test_two_tasks_that_are_peers_ask_and_answer_until_one_is_done(tour: T
 
     _, refused = await tasks.finish(OWNER, "api")
     assert refused == 2
-    with pytest.raises(Refused, match="done"):
+    with pytest.raises(Forbidden, match="done"):
         await tasks.send(web, "api", "Are you there?")
     ledgers = [(await inbox.read(message.id)).ledger for message in await inbox.list(mailbox="task:api")]
     states = [line.state for ledger in ledgers for line in ledger if line.consumer == "task:api"]
-    assert states == [State.SEEN, State.REFUSED, State.REFUSED]
+    assert states == [DeliveryState.SEEN, DeliveryState.REFUSED, DeliveryState.REFUSED]
 
 
 def in_task(name: str) -> Caller:

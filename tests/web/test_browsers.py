@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from harken.errors import NotFound, Refused, UserError
-from harken.testing import Agent, edge_command
+from harken.errors import Forbidden, NotFound, UserError
+from harken.testing import EdgeClient, edge_command
 from tests.loss.rig import WAIT_SECONDS, Served, error_of
 from tests.web.rig import NAVIGATION, SESSION, Web
 
@@ -86,9 +86,9 @@ def test_signing_out_names_what_it_does_not_know_and_ends_nothing_then(web: Web)
 def test_agent_may_neither_look_nor_sign_out(web: Web) -> None:
     """Whoever can sign the person out decides when they look away."""
     session = web.signed_in()[SESSION]
-    with Agent(edge_command(web.daemon.home), name="claude-code") as agent:
+    with EdgeClient(edge_command(web.daemon.home), name="claude-code") as agent:
         agent.tool("inbound_queue_stats")
         for words in (("browsers",), ("browsers", "sign-out", session), ("browsers", "sign-out", "--all")):
             done = ran(web, *words)
-            assert (done.returncode, done.stdout) == (Refused.exit_code, ""), words
+            assert (done.returncode, done.stdout) == (Forbidden.exit_code, ""), words
     assert ids(web) == [session]

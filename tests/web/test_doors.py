@@ -10,7 +10,7 @@ import anyio
 import pytest
 from starlette.types import ASGIApp, Message, Receive
 
-from harken.errors import Refused, Unavailable, UserError
+from harken.errors import Forbidden, Unavailable, UserError
 from harken.model import Draft
 from harken.sources.door import Accept, DoorAnswer, PostedRequest
 from harken.surfaces import doors
@@ -156,7 +156,7 @@ async def test_header_that_is_there_twice_counts_as_none() -> None:
 @pytest.mark.parametrize(
     ("fails", "status", "retry"),
     [
-        (Refused("The signature of /home/ann is wrong.", "Fix it."), 401, None),
+        (Forbidden("The signature of /home/ann is wrong.", "Fix it."), 401, None),
         (UserError("Line 3 of the payload is odd.", "Fix it."), 422, None),
         (Unavailable("The disk of /home/ann is full.", "Free some.", retry_after=7.5), 503, "7"),
         (Unavailable("Soon.", "Wait.", retry_after=0), 503, "1"),

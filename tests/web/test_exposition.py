@@ -9,12 +9,12 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.surfaces.web.exposition import Buckets, Family, Kind, Measured, Sample, exposition
+from harken.surfaces.web.exposition import Buckets, FamilyInfo, MetricFamily, MetricKind, MetricSample, exposition
 
 LINE = re.compile(r'(?P<name>[a-z_]+)(?:\{(?P<labels>(?:[a-z_]+="(?:[^"\\]|\\.)*",?)*)\})? (?P<value>\S+)')
 LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
-SEEN = Family("seen_total", Kind.COUNTER, "Seen.\nAnd \\ more.", ("source", "state"))
-TOOK = Family("took_seconds", Kind.HISTOGRAM, "How long.")
+SEEN = FamilyInfo("seen_total", MetricKind.COUNTER, "Seen.\nAnd \\ more.", ("source", "state"))
+TOOK = FamilyInfo("took_seconds", MetricKind.HISTOGRAM, "How long.")
 
 
 def unescaped(text: str) -> str:
@@ -24,7 +24,7 @@ def unescaped(text: str) -> str:
 
 def test_a_family_is_written_with_its_help_its_type_and_its_samples() -> None:
     """The form that the format demands, to the letter."""
-    found = Measured(family=SEEN, samples=[Sample(3, ("ci", "seen")), Sample(0.5, ("mail", "offered"))])
+    found = MetricFamily(family=SEEN, samples=[MetricSample(3, ("ci", "seen")), MetricSample(0.5, ("mail", "offered"))])
     assert exposition([found]) == (
         "# HELP seen_total Seen.\\nAnd \\\\ more.\n"
         "# TYPE seen_total counter\n"
@@ -36,7 +36,7 @@ def test_a_family_is_written_with_its_help_its_type_and_its_samples() -> None:
 @given(st.text(), st.text(), st.floats())
 def test_any_label_and_number_survive_the_reading(source: str, state: str, value: float) -> None:
     """A source's name is the person's choice, and must not be able to end a line or pose as another sample."""
-    text = exposition([Measured(family=SEEN, samples=[Sample(value, (source, state))])])
+    text = exposition([MetricFamily(family=SEEN, samples=[MetricSample(value, (source, state))])])
     _help, _type, line, end = text.split("\n")
     assert end == ""
     match = LINE.fullmatch(line)
@@ -54,7 +54,7 @@ def test_a_histogram_counts_everything_at_or_below_each_bound(values: list[float
     buckets = Buckets((0.1, 1.0, 10.0))
     for value in values:
         buckets.add(value)
-    lines = exposition([Measured(family=TOOK, spread=buckets.spread())]).splitlines()[2:]
+    lines = exposition([MetricFamily(family=TOOK, spread=buckets.spread())]).splitlines()[2:]
     counts = [int(line.rpartition(" ")[2]) for line in lines[:4]]
     assert counts == [sum(value <= bound for value in values) for bound in (0.1, 1.0, 10.0, math.inf)]
     assert all(one <= two for one, two in pairwise(counts))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harken.errors import Refused
-from harken.testing import Agent, edge_command
+from harken.errors import Forbidden
+from harken.testing import EdgeClient, edge_command
 from tests.loss.rig import WAIT_SECONDS, Nursery, texts
 from tests.web.rig import NAVIGATION, Answer, Web, letters, tag
 
@@ -320,10 +320,10 @@ def _place(web: Web) -> tuple[str, int]:
 def test_agent_may_not_sign_in(web: Web) -> None:
     """A signed-in browser is the person: an agent that could open one could say everything in their name."""
     command = [sys.executable, "-m", "harken", "open", "--print", "--home", str(web.daemon.home)]
-    with Agent(edge_command(web.daemon.home), name="claude-code") as agent:
+    with EdgeClient(edge_command(web.daemon.home), name="claude-code") as agent:
         agent.tool("inbound_queue_stats")
         in_its_shell = subprocess.run(command, capture_output=True, timeout=WAIT_SECONDS, check=False)
-    assert (in_its_shell.returncode, in_its_shell.stdout) == (Refused.exit_code, b"")
+    assert (in_its_shell.returncode, in_its_shell.stdout) == (Forbidden.exit_code, b"")
     assert b"An agent may not sign in" in in_its_shell.stderr
     outside = subprocess.run(command, capture_output=True, timeout=WAIT_SECONDS, check=True)
     assert outside.stdout.decode().startswith(f"{web.origin}/sign-in#")

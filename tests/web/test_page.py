@@ -14,10 +14,10 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from harken.config.home import Home, ensure
-from harken.model import CUT_FROM, INBOX, Attention, Kind, NewMessage, Sender, Trust
+from harken.model import CUT_FROM, INBOX, Attention, MessageKind, NewMessage, Sender, Trust
 from harken.store.sqlite import open_store
 from harken.surfaces.web.page.static_files import static_files
-from harken.testing import Agent, FakeClock, edge_command
+from harken.testing import EdgeClient, FakeClock, edge_command
 from tests.loss.rig import Served, until
 from tests.web.rig import NAVIGATION, Answer, Web
 
@@ -97,7 +97,7 @@ def test_start_page_is_the_inbox_and_says_what_to_do_first(browser: Browser) -> 
 def test_timeline_has_the_newest_at_the_bottom_with_its_ledger(browser: Browser) -> None:
     """People read downwards, and beside each message they see what became of it."""
     sent = [browser.send(f"message {number}") for number in range(3)]
-    with Agent(edge_command(browser.daemon.home, "claude-code"), name="claude-code") as agent:
+    with EdgeClient(edge_command(browser.daemon.home, "claude-code"), name="claude-code") as agent:
         agent.tool("inbox_pull")
         agent.tool("inbox_status")
         until(lambda: "seen by" in said(browser.page("/m/inbox"), f"#ledger-{sent[0]} summary"), "proof")
@@ -175,7 +175,7 @@ def test_form_works_without_scripts(browser: Browser) -> None:
 
 def test_answer_goes_where_the_message_came_from(browser: Browser) -> None:
     """Replying in the page is the same use case as everywhere else."""
-    with Agent(edge_command(browser.daemon.home, "claude-code"), name="claude-code") as agent:
+    with EdgeClient(edge_command(browser.daemon.home, "claude-code"), name="claude-code") as agent:
         question = browser.send("which branch?")
         agent.tool("inbox_pull")
         agent.tool("reply", message_id=question, body="main, or release?")
@@ -406,7 +406,7 @@ def test_vendored_library_is_the_one_that_is_named() -> None:
 def test_long_answer_can_be_read_whole(browser: Browser) -> None:
     """An answer to a message elsewhere is only here: nothing of it may be out of reach."""
     sent = browser.send("why is it slow?")
-    with Agent(edge_command(browser.daemon.home, "claude-code"), name="claude-code") as agent:
+    with EdgeClient(edge_command(browser.daemon.home, "claude-code"), name="claude-code") as agent:
         agent.tool("inbox_pull")
         agent.tool("reply", message_id=sent, body="`y` " + "z" * 9_000)
     box = one(browser.page(f"/part/item/{sent}"), ".reply-row .text")
@@ -416,7 +416,9 @@ def test_long_answer_can_be_read_whole(browser: Browser) -> None:
     assert browser.get(f"/part/reply/{sent}/none", 404).status == 404
 
 
-def spoken(text: str, kind: Kind = Kind.MESSAGE, own: bytes | None = None, about: bytes | None = None) -> NewMessage:
+def spoken(
+    text: str, kind: MessageKind = MessageKind.MESSAGE, own: bytes | None = None, about: bytes | None = None
+) -> NewMessage:
     """Return what Ann says in a channel of a source."""
     return NewMessage(
         mailbox=INBOX,
@@ -441,9 +443,9 @@ def test_edits_deletions_and_answers_are_shown_with_what_they_are_about(daemon: 
         async with open_store(home.database, FakeClock()) as store:
             said_so = [
                 spoken("at 15:00", own=b"1"),
-                spoken("at 15:30", Kind.EDIT, about=b"1"),
+                spoken("at 15:30", MessageKind.EDIT, about=b"1"),
                 spoken("a secret", own=b"2"),
-                spoken("", Kind.DELETION, about=b"2"),
+                spoken("", MessageKind.DELETION, about=b"2"),
                 spoken("I come", about=b"1"),
             ]
             return [appended.message.id for appended in await store.messages.append(said_so)]

@@ -19,12 +19,12 @@ from harken.model import (
     Consumer,
     Delivery,
     DeliveryId,
+    DeliveryState,
     Mailbox,
     Message,
     MessageId,
     Sender,
     SessionKey,
-    State,
     Task,
     TaskId,
     TaskState,
@@ -52,7 +52,7 @@ MESSAGE = Message(
 )
 
 
-def entry(consumer: str, state: State, surface: str = "hook: tool", **more: str) -> LedgerEntry:
+def entry(consumer: str, state: DeliveryState, surface: str = "hook: tool", **more: str) -> LedgerEntry:
     """Return a consumer's line of a ledger, as far as its state goes."""
     delivery = Delivery(
         id=DeliveryId(f"d-{consumer}"),
@@ -62,12 +62,14 @@ def entry(consumer: str, state: State, surface: str = "hook: tool", **more: str)
         surface=surface,
         session=SessionKey("s"),
         offered_at=AT,
-        seen_at=LATER if state in (State.SEEN, State.ANSWERED) else None,
-        evidence="later step" if state in (State.SEEN, State.ANSWERED) else "",
-        answered_at=LATER if state is State.ANSWERED else None,
+        seen_at=LATER if state in (DeliveryState.SEEN, DeliveryState.ANSWERED) else None,
+        evidence="later step" if state in (DeliveryState.SEEN, DeliveryState.ANSWERED) else "",
+        answered_at=LATER if state is DeliveryState.ANSWERED else None,
         reason=more.get("reason", ""),
     )
-    return LedgerEntry(consumer=Consumer(consumer), state=state, delivery=None if state is State.QUEUED else delivery)
+    return LedgerEntry(
+        consumer=Consumer(consumer), state=state, delivery=None if state is DeliveryState.QUEUED else delivery
+    )
 
 
 def item(*ledger: LedgerEntry, message: Message = MESSAGE) -> TimelineItem:
@@ -78,16 +80,16 @@ def item(*ledger: LedgerEntry, message: Message = MESSAGE) -> TimelineItem:
 @pytest.mark.parametrize(
     ("state", "line"),
     [
-        (State.QUEUED, LedgerStep(text="waiting for codex")),
-        (State.OFFERED, LedgerStep(text="offered to codex", at=AT, note="not proven yet")),
-        (State.SEEN, LedgerStep(text="seen by codex", at=LATER, note="between tool calls")),
-        (State.ANSWERED, LedgerStep(text="answered by codex", at=LATER)),
-        (State.EXPIRED, LedgerStep(text="expired for codex", note="why")),
-        (State.REFUSED, LedgerStep(text="refused by codex", note="why")),
-        (State.FAILED, LedgerStep(text="failed for codex", note="why")),
+        (DeliveryState.QUEUED, LedgerStep(text="waiting for codex")),
+        (DeliveryState.OFFERED, LedgerStep(text="offered to codex", at=AT, note="not proven yet")),
+        (DeliveryState.SEEN, LedgerStep(text="seen by codex", at=LATER, note="between tool calls")),
+        (DeliveryState.ANSWERED, LedgerStep(text="answered by codex", at=LATER)),
+        (DeliveryState.EXPIRED, LedgerStep(text="expired for codex", note="why")),
+        (DeliveryState.REFUSED, LedgerStep(text="refused by codex", note="why")),
+        (DeliveryState.FAILED, LedgerStep(text="failed for codex", note="why")),
     ],
 )
-def test_ledger_says_each_state_in_a_line(state: State, line: LedgerStep) -> None:
+def test_ledger_says_each_state_in_a_line(state: DeliveryState, line: LedgerStep) -> None:
     """No state may be without words: what cannot be seen would be silently unread."""
     ledger = ledger_of(item(entry("codex", state, reason="why")))
     assert ledger is not None
@@ -95,20 +97,24 @@ def test_ledger_says_each_state_in_a_line(state: State, line: LedgerStep) -> Non
     assert ledger.courses[0].steps
 
 
-@given(st.lists(st.sampled_from(State), min_size=1, max_size=6))
-def test_ledger_hides_no_reader(states: list[State]) -> None:
+@given(st.lists(st.sampled_from(DeliveryState), min_size=1, max_size=6))
+def test_ledger_hides_no_reader(states: list[DeliveryState]) -> None:
     """The line is short, so the rest is on demand: every consumer, in every combination."""
     ledger = ledger_of(item(*(entry(f"agent{number}", state) for number, state in enumerate(states))))
     assert ledger is not None
     assert [course.consumer for course in ledger.courses] == [f"agent{number}" for number in range(len(states))]
     open_for = [state for state in states if not state.is_final]
-    assert not open_for or "not yet" in ledger.rest or State(ledger.state) in open_for
+    assert not open_for or "not yet" in ledger.rest or DeliveryState(ledger.state) in open_for
 
 
 def test_ledger_says_what_is_open_or_lost_for_others() -> None:
     """Seen by one is not seen by all."""
     ledger = ledger_of(
-        item(entry("claude-code", State.SEEN), entry("codex", State.QUEUED), entry("task:old", State.REFUSED))
+        item(
+            entry("claude-code", DeliveryState.SEEN),
+            entry("codex", DeliveryState.QUEUED),
+            entry("task:old", DeliveryState.REFUSED),
+        )
     )
     assert ledger is not None
     assert ledger.rest == "not yet by codex, refused for old"
@@ -116,7 +122,7 @@ def test_ledger_says_what_is_open_or_lost_for_others() -> None:
 
 def test_long_name_of_a_reader_is_cut_in_the_line_and_whole_behind_it() -> None:
     """A program chooses its own name: it may not fill the page, and must be known in full on demand."""
-    ledger = ledger_of(item(entry("x" * 60, State.QUEUED)))
+    ledger = ledger_of(item(entry("x" * 60, DeliveryState.QUEUED)))
     assert ledger is not None
     assert (ledger.line.text, ledger.courses[0].consumer) == (f"waiting for {'x' * 23}…", "x" * 60)
 

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from harken.testing import Agent, edge_command
+from harken.testing import EdgeClient, edge_command
 from tests.loss.rig import Nursery, Served, until
 from tests.web.rig import NAVIGATION, Web
 
@@ -158,7 +158,7 @@ def test_search_that_is_too_long_is_told_in_the_page(browser: Browser) -> None:
 
 def test_agent_is_shown_with_the_way_that_was_proven(browser: Browser) -> None:
     """That a way is there is a claim; that something came through it is evidence, and is told apart."""
-    with Agent(edge_command(browser.daemon.home), name="some-agent") as agent:
+    with EdgeClient(edge_command(browser.daemon.home), name="some-agent") as agent:
         agent.handshake()
         page = browser.page("/sessions")
         assert "some-agent connected" in page.said
@@ -180,7 +180,7 @@ def test_agent_is_shown_with_what_it_was_not_given(daemon: Served) -> None:
     browser = Browser(daemon.start())
     for text in ("one", "two", "three"):
         daemon.call("send", text=text)
-    with Agent(edge_command(daemon.home), name="some-agent") as agent:
+    with EdgeClient(edge_command(daemon.home), name="some-agent") as agent:
         agent.tool("inbound_queue_stats")
         page = browser.page("/sessions")
     assert "Not given when it began, of inbox : 2 too many." in page.said
@@ -190,7 +190,7 @@ def test_agent_is_shown_with_what_it_was_not_given(daemon: Served) -> None:
 
 def test_agent_that_reads_nothing_is_shown_with_the_reason(browser: Browser) -> None:
     """It was started for a task that is not there: nobody else would say why no mail arrives."""
-    with Agent([*edge_command(browser.daemon.home), "--task", "nowhere"], name="some-agent") as agent:
+    with EdgeClient([*edge_command(browser.daemon.home), "--task", "nowhere"], name="some-agent") as agent:
         agent.request("tools/list", {})
         assert "Reads nothing: There is no task 'nowhere'" in browser.page("/sessions").said
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
 from harken.surfaces.web.page.markdown import visible
-from harken.testing import Agent, edge_command
+from harken.testing import EdgeClient, edge_command
 from tests.loss.rig import Nursery, Served, until
 from tests.web import rules_rig as rig
 from tests.web.rig import NAVIGATION, Web
@@ -292,7 +292,7 @@ def test_only_the_person_in_the_page_acts(browser: Browser, path: str) -> None:
 def test_agent_that_says_yes_answers_nothing(browser: Browser) -> None:
     """What an agent could answer for itself would be no question."""
     action = rig.asked(browser.daemon, "may I?")
-    with Agent(edge_command(browser.daemon.home, "claude-code"), name="claude-code") as agent:
+    with EdgeClient(edge_command(browser.daemon.home, "claude-code"), name="claude-code") as agent:
         agent.tool("reply", message_id=action["message_id"], body=f"yes {action['id']}")
     rig.asked(browser.daemon, "judged after it")
     assert said(browser.page("/rules"), f"#{action['id']} h3") == "ask wants to run an agent"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from harken.inbox.ticker import TickerEvent, TickerStep
 from harken.surfaces.web.stream import frames
-from harken.testing import Agent, edge_command
+from harken.testing import EdgeClient, edge_command
 from tests.docs.pages import DOCS, fences
 from tests.loss.rig import Json, Served, until
 from tests.web.rig import SentEvent, Stream, Web
@@ -158,7 +158,7 @@ def test_session_that_comes_is_told(web: Web) -> None:
     """Who is there is not in the journal; a page must see it all the same, without a number of its own."""
     with web.stream("?types=session.changed") as stream:
         place = stream.last_id
-        with Agent(edge_command(web.daemon.home), name="claude-code") as agent:
+        with EdgeClient(edge_command(web.daemon.home), name="claude-code") as agent:
             agent.tool("inbound_queue_stats")
             event = stream.next()
     assert (event.name, event.data, event.id) == ("session.changed", {}, place)

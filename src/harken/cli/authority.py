@@ -13,7 +13,7 @@ from typing import Final
 
 from harken.cli.verbs import Invocation
 from harken.control.client import DaemonClient
-from harken.errors import HarkenError, Refused
+from harken.errors import Forbidden, HarkenError
 from harken.hosts.marks import find_marks, host_of_program
 from harken.hosts.registry import host_marks, host_title
 from harken.runs.mark import MARK
@@ -23,7 +23,7 @@ OWNER: Final = "owner"
 
 
 def refuse_agent(asked: Invocation, what: str) -> None:
-    """Refuse a command of an agent, or of a run; raises `Refused` with the reason for which it is taken for one."""
+    """Refuse a command of an agent, or of a run; raises `Forbidden` with the reason for which it is taken for one."""
     _refuse_marked(os.environ, what)
     _refuse_descendant(what)
     try:
@@ -56,13 +56,13 @@ def _refuse_descendant(what: str) -> None:
 
 def _is_noted(asked: Invocation) -> bool:
     """Whether the last daemon of a home has noted an agent that this command descends from, or it is of a run."""
-    from harken.daemon.callers import Agents
+    from harken.daemon.callers import AgentProcesses
 
-    agents = Agents(asked.home.run_dir / "agents.json")
+    agents = AgentProcesses(asked.home.run_dir / "agents.json")
     return bool(agents.run_of(os.getpid())) or agents.above(os.getpid()) is not None
 
 
-def _refusal(what: str, program: str = "", because: str = "") -> Refused:
+def _refusal(what: str, program: str = "", because: str = "") -> Forbidden:
     from harken.inbox.caller import refusal
 
     return refusal(what, program, because)

@@ -24,7 +24,7 @@ import click
 from harken.cli.hints import at_home
 from harken.cli.verbs import Invocation, verb
 from harken.errors import HarkenError
-from harken.testing import Agent, CallFailed, DaemonProcess
+from harken.testing import CallFailed, DaemonProcess, EdgeClient
 
 AGENT = "demo-agent"
 BURST = 5
@@ -100,7 +100,7 @@ def _play(stage: Stage, home: Path) -> None:
     stage.scene("A daemon, an agent")
     daemon = DaemonProcess(home).start()
     stage.line("daemon", f"ready, with nothing configured (process {daemon.pid})")
-    with Agent(daemon.edge_command(), name=AGENT) as agent:
+    with EdgeClient(daemon.edge_command(), name=AGENT) as agent:
         tools = agent.request("tools/list", {})["result"]["tools"]
         stage.line("agent", f"connected over stdio, sees {len(tools)} tools, gets to work")
         agent.tool("inbound_queue_stats")
@@ -109,7 +109,7 @@ def _play(stage: Stage, home: Path) -> None:
         _killed(stage, daemon, agent)
 
 
-def _while_busy(stage: Stage, daemon: DaemonProcess, agent: Agent) -> None:
+def _while_busy(stage: Stage, daemon: DaemonProcess, agent: EdgeClient) -> None:
     stage.scene("1. A message reaches a busy agent")
     sent = daemon.call("send", text="the build is red: test_login fails", sender="ci-bot", channel="ci")
     stage.line("ci-bot", f"the build is red: test_login fails   {_dim(sent)}")
@@ -129,7 +129,7 @@ def _while_busy(stage: Stage, daemon: DaemonProcess, agent: Agent) -> None:
     stage.measured["reply"] = reply["content_text_sanitized"]
 
 
-def _while_idle(stage: Stage, daemon: DaemonProcess, agent: Agent) -> None:
+def _while_idle(stage: Stage, daemon: DaemonProcess, agent: EdgeClient) -> None:
     stage.scene("2. A waiting agent gets a message at once")
     waiting = agent.ask_tool("wait_for_inbound_message", timeout_s=50)
     _until_waiting(daemon)
@@ -143,7 +143,7 @@ def _while_idle(stage: Stage, daemon: DaemonProcess, agent: Agent) -> None:
     stage.measured["wake_ms"] = round(took, 1)
 
 
-def _killed(stage: Stage, daemon: DaemonProcess, agent: Agent) -> None:
+def _killed(stage: Stage, daemon: DaemonProcess, agent: EdgeClient) -> None:
     stage.scene("3. The daemon is killed in between, and nothing is lost")
     accepted = [daemon.call("send", text=f"number {i}", channel="count")["id"] for i in range(1, BURST + 1)]
     stage.line("you", f"send {BURST} messages; each is accepted")

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from harken.config.home import Home
-from harken.errors import Conflict, HarkenError, NeedsPerson, NotFound, Refused, TooLong, Unavailable, UserError
+from harken.errors import Conflict, Forbidden, HarkenError, NeedsPerson, NotFound, TooLong, Unavailable, UserError
 
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 60.0
@@ -202,5 +202,5 @@ def as_error(value: dict[str, Any]) -> HarkenError:
     if code == TooLong.code:
         length, limit = int(value.get("length", 0)), int(value.get("limit", 0))
         return TooLong(message, hint, length=length, limit=limit, can_be_file=bool(value.get("can_be_file")))
-    kinds: tuple[type[HarkenError], ...] = (UserError, NotFound, Conflict, Refused)
+    kinds: tuple[type[HarkenError], ...] = (UserError, NotFound, Conflict, Forbidden)
     return next((kind for kind in kinds if kind.code == code), HarkenError)(message, hint)

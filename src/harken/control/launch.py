@@ -69,12 +69,12 @@ def _launch(argv: Sequence[str], environ: Mapping[str, str]) -> DetachedProcess:
         ours.settimeout(LAUNCH_SECONDS)
         pid, _, end = ours.recv(LINE_BYTES).partition(b"\n")
         ours.settimeout(0)
-        started = DetachedProcess(int(pid), _Ending(ours, end).poll, ours.close)
+        started = DetachedProcess(int(pid), _LaunchResult(ours, end).poll, ours.close)
         undo.pop_all()
         return started
 
 
-class _Ending:
+class _LaunchResult:
     """What the watcher tells after the process id: nothing, or the exit code on a line."""
 
     def __init__(self, line: socket.socket, said: bytes) -> None:

@@ -42,7 +42,7 @@ from harken.sessions.session import Session
 _log = logging.getLogger("harken.daemon")
 
 
-class Agent(msgspec.Struct, frozen=True):
+class AgentProcess(msgspec.Struct, frozen=True):
     """An agent's process, who it reads as, and since when it is known."""
 
     pid: int
@@ -63,15 +63,15 @@ class Agent(msgspec.Struct, frozen=True):
         return Consumer(self.consumer), SessionKey(self.session)
 
 
-class Agents:
+class AgentProcesses:
     """The agents of one home."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._before = _read(path)  # of an earlier daemon, and not heard of since
-        self._here: dict[int, Agent] = {}
-        self._in_tasks: dict[int, Agent] = {}  # other programs in the folders of tasks
-        self._runs: dict[RunId, Agent] = {}
+        self._here: dict[int, AgentProcess] = {}
+        self._in_tasks: dict[int, AgentProcess] = {}  # other programs in the folders of tasks
+        self._runs: dict[RunId, AgentProcess] = {}
         self._own_limit = held_limit(os.getpid())
 
     def run_of(self, pid: int) -> str:
@@ -95,7 +95,7 @@ class Agents:
         found = (agent for agent in self._before.values() if agent.session == f"{RUN}{run}")
         return next((agent.pid for agent in found if is_alive(agent.pid, agent.identity)), 0)
 
-    def _known_runs(self) -> dict[int, Agent]:
+    def _known_runs(self) -> dict[int, AgentProcess]:
         runs = {agent.pid: agent for agent in self._before.values() if agent.session.startswith(RUN)}
         return runs | {agent.pid: agent for agent in self._runs.values()}
 
@@ -103,13 +103,13 @@ class Agents:
         # One that has killed its first process goes on until it is ended.
         return bool(self._runs) or any(agent.is_here for agent in self._known_runs().values())
 
-    def above(self, pid: int) -> Agent | None:
+    def above(self, pid: int) -> AgentProcess | None:
         """Return the agent that a process descends from."""
         known = self._before | self._here | {agent.pid: agent for agent in self._runs.values()}
         agent = known.get(descends_from(pid, known))
         return agent if agent is not None and agent.is_here else None
 
-    def all_above(self, pid: int) -> Sequence[Agent]:
+    def all_above(self, pid: int) -> Sequence[AgentProcess]:
         """Return every agent that a process descends from, of any program; all that are here, where nobody can look."""
         known = self._in_tasks | self._before | self._here | {agent.pid: agent for agent in self._runs.values()}
         pids = ancestors(pid) if known else ()
@@ -133,7 +133,7 @@ class Agents:
 
     def run_began(self, run: RunId, pid: int) -> None:
         """A run has this process: what it starts is neither the person nor another agent."""
-        self._runs[run] = Agent(pid, RULES, f"{RUN}{run}", datetime.now(UTC), RULES, identity_of(pid))
+        self._runs[run] = AgentProcess(pid, RULES, f"{RUN}{run}", datetime.now(UTC), RULES, identity_of(pid))
         self._keep()
 
     def run_ended(self, run: RunId) -> None:
@@ -168,13 +168,15 @@ def _is_in_folder(session: Session) -> bool:
     return session.consumer.startswith(TASK) and (session.named is None or session.problem is not None)
 
 
-def _agent(session: Session) -> Agent:
-    return Agent(session.pid, session.consumer, session.key, session.opened_at, session.host, session.process_identity)
+def _agent(session: Session) -> AgentProcess:
+    return AgentProcess(
+        session.pid, session.consumer, session.key, session.opened_at, session.host, session.process_identity
+    )
 
 
-def _read(path: Path) -> dict[int, Agent]:
+def _read(path: Path) -> dict[int, AgentProcess]:
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=list[Agent])
+        found = msgspec.json.decode(path.read_bytes(), type=list[AgentProcess])
     except (OSError, msgspec.DecodeError):
         return {}
     return {agent.pid: agent for agent in found}
@@ -241,7 +243,7 @@ _LIMITED: Final = MappingProxyType(
 class Callers:
     """Tells who asks, for one daemon."""
 
-    def __init__(self, agents: Agents, sessions: Sessions) -> None:
+    def __init__(self, agents: AgentProcesses, sessions: Sessions) -> None:
         self.agents = agents
         self._sessions = sessions
         self._marks = host_marks()

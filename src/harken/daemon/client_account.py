@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from starlette.types import Scope
 
-from harken.errors import Refused
+from harken.errors import Forbidden
 
 NOBODY: Final = -1  # no open socket there, so nobody who could be asked
 ROOT: Final = 0  # can read our token anyway
@@ -53,7 +53,7 @@ _UNTOLD: Final = ClientSocket(NOBODY, 0)
 
 def client_check(
     is_of_run: Callable[[int], bool | None], *, any_account: bool = False
-) -> Callable[[Scope], Refused | None]:
+) -> Callable[[Scope], Forbidden | None]:
     """Return what says why a request is not for us to answer: it is another account's, unless any may ask, or a run's.
 
     `is_of_run` tells it of the inode of a socket, None while there is no run. Where the system does not tell whose a
@@ -62,21 +62,21 @@ def client_check(
     if not is_told():
         return lambda _scope: None
 
-    def check(scope: Scope) -> Refused | None:
+    def check(scope: Scope) -> Forbidden | None:
         noted: dict[str, Any] = scope.get("extensions", {}).get(CONNECTION, {})
         try:
             asking = noted.get("client") or noted.setdefault("client", _asking(scope))
         except OSError:
             asking = _UNTOLD  # it was told when we began: taken for ours now, a stranger would only have to wear us out
         if not any_account and asking.owner not in (os.geteuid(), ROOT):
-            return Refused("This daemon belongs to another user.", "Each account has its own daemon: harken up")
+            return Forbidden("This daemon belongs to another user.", "Each account has its own daemon: harken up")
         if noted.get("is_of_run") is None:
             try:
                 noted["is_of_run"] = is_of_run(asking.inode)
             except OSError:
-                return Refused("Nobody can tell who is asking.", "Close some agents, or try again.")
+                return Forbidden("Nobody can tell who is asking.", "Close some agents, or try again.")
         if noted["is_of_run"]:
-            return Refused("A run does not use HTTP.", "What it is about stands in its prompt.")
+            return Forbidden("A run does not use HTTP.", "What it is about stands in its prompt.")
         return None
 
     return check

@@ -27,7 +27,7 @@ from harken.config.home import Home, disk_error, write_private
 from harken.config.load import load
 from harken.config.settings import Settings
 from harken.daemon import http, upkeep
-from harken.daemon.callers import Agents, Callers
+from harken.daemon.callers import AgentProcesses, Callers
 from harken.daemon.client_account import client_check
 from harken.daemon.confirmations import Confirmations
 from harken.daemon.escalation_wiring import escalation
@@ -65,7 +65,7 @@ from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
 from harken.memory import json_bytes
 from harken.model import INBOX, LOCAL, Consumer, Draft, Mailbox, SessionKey, timestamp
-from harken.sessions.reading import NamedTask, Reading, ReadingOf, mailboxes_of, trial_of
+from harken.sessions.reading import NamedTask, ReadingOf, ReadingScope, mailboxes_of, trial_of
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Session
 from harken.sources.local import LocalSender, Post
@@ -273,7 +273,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds, tasks=book)
         tasks = Tasks(store, inbox, book, clock, reading_of=reading_of)
         await tasks.refresh()
-        agents = Agents(home.run_dir / "agents.json")
+        agents = AgentProcesses(home.run_dir / "agents.json")
         inbox.sessions.observe(lambda: agents.note(inbox.sessions.live()))
         inbox.sessions.observe(ticker.poke)
         reacting = join(
@@ -477,17 +477,17 @@ def _escalation(daemon: Daemon) -> Escalation:
 def _reading(home: Home, settings: Settings, tasks: TaskBook) -> ReadingOf:
     """Return what decides how a session in a folder reads, or one that was started for a task."""
 
-    def reading_of(cwd: str, agent: Consumer, named: NamedTask | None = None, /) -> Reading:
+    def reading_of(cwd: str, agent: Consumer, named: NamedTask | None = None, /) -> ReadingScope:
         # Programs name their folder without links, whatever links the home or a task's folder was reached by.
         here = os.path.realpath(cwd.replace("\0", "") or "/")
         if trial := trial_of(here, Path(os.path.realpath(home.trial_dir))):
-            return Reading(agent, (trial,))
+            return ReadingScope(agent, (trial,))
         if named is not None:
             return tasks.reading_as(named, here, agent)
         if in_task := tasks.reading(here):
             return in_task
         projects = {name: [str(folder) for folder in project.dirs] for name, project in settings.projects.items()}
-        return Reading(agent, mailboxes_of(cwd, projects))
+        return ReadingScope(agent, mailboxes_of(cwd, projects))
 
     return reading_of
 

@@ -25,7 +25,7 @@ from anyio.abc import SocketAttribute, SocketStream
 from harken.config.home import Home, socket_path
 from harken.daemon.peers import check_user, run_of
 from harken.daemon.supervisor import contain
-from harken.errors import HarkenError, Refused, Unavailable, UserError
+from harken.errors import Forbidden, HarkenError, Unavailable, UserError
 from harken.hosts.hook import Hello
 from harken.memory import json_bytes
 from harken.store.files import FileKey, OpenFiles, file_key
@@ -119,7 +119,7 @@ class Listener:
             serve = self._surface(line)
             if line.kind != "call" and self._find_run(peer):
                 # What a run says would pass for an agent's word, and it would take mail that is for others.
-                raise Refused("A run has no session of its own.", "What it is about stands in its prompt.")
+                raise Forbidden("A run has no session of its own.", "What it is about stands in its prompt.")
         except HarkenError as exc:
             await _refuse(stream, exc)
             return
@@ -146,7 +146,7 @@ class Listener:
                 "Restart the older one: harken down, then harken up.",
             )
         if self._token and not hmac.compare_digest(line.token.encode(), self._token.encode()):
-            raise Refused("The token is wrong.", "Only programs of the same user can read it.")
+            raise Forbidden("The token is wrong.", "Only programs of the same user can read it.")
         serve = self._surfaces.get(line.kind)
         if serve is None:
             raise UserError(f"There is no kind {line.kind[:40]!r}.", f"Kinds: {', '.join(self._surfaces)}.")

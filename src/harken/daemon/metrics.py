@@ -28,57 +28,96 @@ from harken.sessions.session import Session
 from harken.sources.source import SourceReport, SourceState
 from harken.store.contract import Store
 from harken.store.contract.events import Event
-from harken.surfaces.web.exposition import Buckets, Family, Kind, Measured, Sample, Spread, exposition
+from harken.surfaces.web.exposition import (
+    Buckets,
+    FamilyInfo,
+    MetricFamily,
+    MetricHistogram,
+    MetricKind,
+    MetricSample,
+    exposition,
+)
 
-INFO: Final = Family("harken_build_info", Kind.GAUGE, "Always 1; the label says which version runs.", ("version",))
-RECEIVED: Final = Family(
-    "harken_messages_received_total", Kind.COUNTER, "Messages stored since the daemon started, by source.", ("source",)
+INFO: Final = FamilyInfo(
+    "harken_build_info", MetricKind.GAUGE, "Always 1; the label says which version runs.", ("version",)
 )
-DROPPED: Final = Family(
-    "harken_messages_dropped_total", Kind.COUNTER, "Drafts given up: too large, or too many while the store was away."
+RECEIVED: Final = FamilyInfo(
+    "harken_messages_received_total",
+    MetricKind.COUNTER,
+    "Messages stored since the daemon started, by source.",
+    ("source",),
 )
-NOT_STORED: Final = Family(
-    "harken_messages_not_stored", Kind.GAUGE, "Drafts held in memory because nothing can be stored."
+DROPPED: Final = FamilyInfo(
+    "harken_messages_dropped_total",
+    MetricKind.COUNTER,
+    "Drafts given up: too large, or too many while the store was away.",
 )
-DELIVERIES: Final = Family(
+NOT_STORED: Final = FamilyInfo(
+    "harken_messages_not_stored", MetricKind.GAUGE, "Drafts held in memory because nothing can be stored."
+)
+DELIVERIES: Final = FamilyInfo(
     "harken_deliveries_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Deliveries that came into a state, by the surface that carried them; no surface where it is not known.",
     ("state", "surface"),
 )
-TO_OFFERED: Final = Family(
-    "harken_offered_seconds", Kind.HISTOGRAM, "From a message's receipt until it was first handed to anyone."
+TO_OFFERED: Final = FamilyInfo(
+    "harken_offered_seconds", MetricKind.HISTOGRAM, "From a message's receipt until it was first handed to anyone."
 )
-TO_SEEN: Final = Family(
-    "harken_seen_seconds", Kind.HISTOGRAM, "From a message's receipt until there was first proof that it was seen."
+TO_SEEN: Final = FamilyInfo(
+    "harken_seen_seconds",
+    MetricKind.HISTOGRAM,
+    "From a message's receipt until there was first proof that it was seen.",
 )
-EVENTS: Final = Family("harken_journal_events_total", Kind.COUNTER, "Events of the journal, by kind.", ("kind",))
-OUTBOX: Final = Family("harken_outbox_replies", Kind.GAUGE, "Replies that wait to leave, or are parked.", ("state",))
-QUESTIONS: Final = Family("harken_questions_open", Kind.GAUGE, "Messages that wait for an answer.")
-OLDEST: Final = Family("harken_questions_oldest_seconds", Kind.GAUGE, "How long the oldest of them waits; 0: none.")
-SESSIONS: Final = Family(
-    "harken_sessions", Kind.GAUGE, "Sessions of agents that are here, by host and what they do.", ("host", "presence")
+EVENTS: Final = FamilyInfo(
+    "harken_journal_events_total", MetricKind.COUNTER, "Events of the journal, by kind.", ("kind",)
 )
-SOURCES: Final = Family("harken_sources", Kind.GAUGE, "Configured sources, by how they are doing.", ("state",))
-LISTENING: Final = Family(
-    "harken_source_listening", Kind.GAUGE, "1 when what is announced by a source arrives, else 0.", ("source", "kind")
+OUTBOX: Final = FamilyInfo(
+    "harken_outbox_replies", MetricKind.GAUGE, "Replies that wait to leave, or are parked.", ("state",)
 )
-RECONNECTS: Final = Family(
-    "harken_source_reconnects_total", Kind.COUNTER, "How often a source had to be connected again.", ("source",)
+QUESTIONS: Final = FamilyInfo("harken_questions_open", MetricKind.GAUGE, "Messages that wait for an answer.")
+OLDEST: Final = FamilyInfo(
+    "harken_questions_oldest_seconds", MetricKind.GAUGE, "How long the oldest of them waits; 0: none."
 )
-LOOPS: Final = Family("harken_loops", Kind.GAUGE, "Loops of the daemon; a parked one keeps failing.", ("state",))
-STORE_PROBLEM: Final = Family("harken_store_problem", Kind.GAUGE, "1 when the last draft could not be stored, else 0.")
-JOURNAL_PROBLEM: Final = Family(
-    "harken_journal_problem", Kind.GAUGE, "1 while the journal's file cannot be written, else 0."
+SESSIONS: Final = FamilyInfo(
+    "harken_sessions",
+    MetricKind.GAUGE,
+    "Sessions of agents that are here, by host and what they do.",
+    ("host", "presence"),
 )
-STORE_BYTES: Final = Family(
-    "harken_store_bytes", Kind.GAUGE, "Size of the database, and of its log of latest writes.", ("part",)
+SOURCES: Final = FamilyInfo(
+    "harken_sources", MetricKind.GAUGE, "Configured sources, by how they are doing.", ("state",)
 )
-DISK_FREE: Final = Family("harken_disk_free_bytes", Kind.GAUGE, "Free space on the disk of the home.")
-CPU: Final = Family("process_cpu_seconds_total", Kind.COUNTER, "Processor time used by the daemon, in seconds.")
-MEMORY: Final = Family("process_resident_memory_bytes", Kind.GAUGE, "Memory of the daemon, in bytes.")
-FILES: Final = Family("process_open_fds", Kind.GAUGE, "Open file descriptors of the daemon.")
-STARTED: Final = Family("process_start_time_seconds", Kind.GAUGE, "When the daemon started, in seconds since 1970.")
+LISTENING: Final = FamilyInfo(
+    "harken_source_listening",
+    MetricKind.GAUGE,
+    "1 when what is announced by a source arrives, else 0.",
+    ("source", "kind"),
+)
+RECONNECTS: Final = FamilyInfo(
+    "harken_source_reconnects_total", MetricKind.COUNTER, "How often a source had to be connected again.", ("source",)
+)
+LOOPS: Final = FamilyInfo(
+    "harken_loops", MetricKind.GAUGE, "Loops of the daemon; a parked one keeps failing.", ("state",)
+)
+STORE_PROBLEM: Final = FamilyInfo(
+    "harken_store_problem", MetricKind.GAUGE, "1 when the last draft could not be stored, else 0."
+)
+JOURNAL_PROBLEM: Final = FamilyInfo(
+    "harken_journal_problem", MetricKind.GAUGE, "1 while the journal's file cannot be written, else 0."
+)
+STORE_BYTES: Final = FamilyInfo(
+    "harken_store_bytes", MetricKind.GAUGE, "Size of the database, and of its log of latest writes.", ("part",)
+)
+DISK_FREE: Final = FamilyInfo("harken_disk_free_bytes", MetricKind.GAUGE, "Free space on the disk of the home.")
+CPU: Final = FamilyInfo(
+    "process_cpu_seconds_total", MetricKind.COUNTER, "Processor time used by the daemon, in seconds."
+)
+MEMORY: Final = FamilyInfo("process_resident_memory_bytes", MetricKind.GAUGE, "Memory of the daemon, in bytes.")
+FILES: Final = FamilyInfo("process_open_fds", MetricKind.GAUGE, "Open file descriptors of the daemon.")
+STARTED: Final = FamilyInfo(
+    "process_start_time_seconds", MetricKind.GAUGE, "When the daemon started, in seconds since 1970."
+)
 
 FAMILIES: Final = (
     *(INFO, RECEIVED, DROPPED, NOT_STORED, DELIVERIES, TO_OFFERED, TO_SEEN, EVENTS, OUTBOX, QUESTIONS, OLDEST),
@@ -87,7 +126,7 @@ FAMILIES: Final = (
 )
 
 
-class Held(Protocol):
+class HeldDrafts(Protocol):
     """The part of the intake that is measured."""
 
     @property
@@ -114,7 +153,7 @@ class Metrics:
     database: Path
     clock: Clock
     tally: EventCounters
-    intake: Held
+    intake: HeldDrafts
     sessions: Callable[[], Sequence[Session]]
     sources: Callable[[], Sequence[SourceReport]]
     loops: Callable[[], Collection[Health]]
@@ -126,7 +165,7 @@ class Metrics:
         found = {measured.family.name: measured for measured in await self._gathered()}
         return exposition(found[family.name] for family in FAMILIES)
 
-    async def _gathered(self) -> list[Measured]:
+    async def _gathered(self) -> list[MetricFamily]:
         outbox = await self.store.outbox.counts()
         return [
             *_counted(self.tally.counts()),
@@ -138,13 +177,13 @@ class Metrics:
             _one(STARTED, self.started_at.timestamp()),
         ]
 
-    async def _questions(self) -> list[Measured]:
+    async def _questions(self) -> list[MetricFamily]:
         counts = await self.store.questions.counts()
         oldest = min((each.oldest for each in counts), default=None)
         waited = (self.clock.now() - oldest).total_seconds() if oldest else 0.0
         return [_one(QUESTIONS, sum(each.count for each in counts)), _one(OLDEST, max(0.0, waited))]
 
-    def _parts(self) -> list[Measured]:
+    def _parts(self) -> list[MetricFamily]:
         sources = self.sources()
         states = Counter({state.value: 0 for state in SourceState})
         states.update(each.health.state.value for each in sources)
@@ -154,12 +193,12 @@ class Metrics:
         return [
             _one(DROPPED, self.intake.dropped_total),
             _one(NOT_STORED, len(self.intake.not_stored)),
-            Measured(family=SESSIONS, samples=[Sample(count, pair) for pair, count in sorted(here.items())]),
+            MetricFamily(family=SESSIONS, samples=[MetricSample(count, pair) for pair, count in sorted(here.items())]),
             _many(SOURCES, states.items()),
-            Measured(
+            MetricFamily(
                 family=LISTENING,
                 samples=[
-                    Sample(each.health.state is SourceState.LISTENING, (each.name, each.kind)) for each in sources
+                    MetricSample(each.health.state is SourceState.LISTENING, (each.name, each.kind)) for each in sources
                 ],
             ),
             _many(RECONNECTS, ((each.name, each.health.reconnects) for each in sources)),
@@ -169,18 +208,18 @@ class Metrics:
         ]
 
 
-def _counted(counts: Counts) -> list[Measured]:
+def _counted(counts: Counts) -> list[MetricFamily]:
     pairs = sorted(counts.deliveries.items())
     return [
         _many(RECEIVED, sorted(counts.received.items())),
-        Measured(family=DELIVERIES, samples=[Sample(count, pair) for pair, count in pairs]),
+        MetricFamily(family=DELIVERIES, samples=[MetricSample(count, pair) for pair, count in pairs]),
         _many(EVENTS, sorted(counts.events.items())),
-        Measured(family=TO_OFFERED, spread=counts.to_offered),
-        Measured(family=TO_SEEN, spread=counts.to_seen),
+        MetricFamily(family=TO_OFFERED, spread=counts.to_offered),
+        MetricFamily(family=TO_SEEN, spread=counts.to_seen),
     ]
 
 
-def _machine(database: Path) -> list[Measured]:
+def _machine(database: Path) -> list[MetricFamily]:
     """Look at files and the process: off the loop, because a disk may be slow."""
     log = database.with_name(f"{database.name}-wal")
     process = psutil.Process()
@@ -206,12 +245,12 @@ def _host(session: Session) -> str:
     return session.host if session.host in hosts() else OTHER
 
 
-def _one(family: Family, value: float, *labels: str) -> Measured:
-    return Measured(family=family, samples=[Sample(value, labels)])
+def _one(family: FamilyInfo, value: float, *labels: str) -> MetricFamily:
+    return MetricFamily(family=family, samples=[MetricSample(value, labels)])
 
 
-def _many(family: Family, values: Iterable[tuple[str, float]]) -> Measured:
-    return Measured(family=family, samples=[Sample(value, (label,)) for label, value in values])
+def _many(family: FamilyInfo, values: Iterable[tuple[str, float]]) -> MetricFamily:
+    return MetricFamily(family=family, samples=[MetricSample(value, (label,)) for label, value in values])
 
 
 MOST_REMEMBERED: Final = 10_000
@@ -232,8 +271,8 @@ class Counts:
     received: Mapping[str, int]  # by source
     deliveries: Mapping[Pair, int]  # by state and surface
     events: Mapping[str, int]  # by kind
-    to_offered: Spread
-    to_seen: Spread
+    to_offered: MetricHistogram
+    to_seen: MetricHistogram
 
 
 class EventCounters:

@@ -12,7 +12,7 @@ from typing import Final
 import psutil
 from anyio.abc import SocketAttribute, SocketStream
 
-from harken.errors import Refused, Unavailable
+from harken.errors import Forbidden, Unavailable
 from harken.runs.mark import MARK, UNLIMITED, limit_held, run_of_limit
 
 UNKNOWN: Final = "unknown"  # stands for a run of which nobody knows which it is
@@ -31,7 +31,7 @@ def check_user(stream: SocketStream) -> int:
         return 0
     pid, uid, _gid = _CREDENTIALS.unpack(raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if uid != os.geteuid():
-        raise Refused("This daemon belongs to another user.", "Start your own: harken up")
+        raise Forbidden("This daemon belongs to another user.", "Start your own: harken up")
     return int(pid)
 
 

@@ -12,7 +12,7 @@ from harken.clock import Clock
 from harken.config.home import Home
 from harken.config.secrets import env_values
 from harken.config.settings import RunSettings
-from harken.daemon.callers import Agents
+from harken.daemon.callers import AgentProcesses
 from harken.daemon.supervisor import Supervisor, contain
 from harken.errors import HarkenError
 from harken.git.repository import file_starts_nothing
@@ -58,7 +58,7 @@ def join(
     store: Store,
     clock: Clock,
     *,
-    agents: Agents,
+    agents: AgentProcesses,
     bounds: Bounds,
     tool_server: Callable[[str], ToolServerAddress | None],
 ) -> RuleWiring:

@@ -104,7 +104,7 @@ class SourceSet:
         self.placeholders: dict[str, PlaceholderWriter] = {}
         self._sources: dict[str, Source] = {name: self._make(name, settings) for name in enabled(settings)}
         self._lock = anyio.Lock()
-        self._join: _Joined | None = None
+        self._join: _SourceWiring | None = None
         self._derive()
 
     @property
@@ -127,7 +127,7 @@ class SourceSet:
         """Join the sources to the store; nothing is followed yet. `own_senders` answer what this machine said."""
         self._own_senders = own_senders
         self._derive()
-        self._join = _Joined(
+        self._join = _SourceWiring(
             store=store,
             feeds=FeedRunner(intake, store.checkpoints),
             outbox=Outbox(store, self.senders, self._clock, expected=self.names),
@@ -246,14 +246,14 @@ class SourceSet:
         await source.aclose()
 
     @property
-    def _joined(self) -> _Joined:
+    def _joined(self) -> _SourceWiring:
         if self._join is None:
             raise RuntimeError("the sources were not begun")
         return self._join
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Joined:
+class _SourceWiring:
     store: Store
     feeds: FeedRunner
     outbox: Outbox

@@ -16,7 +16,7 @@ import anyio
 
 from harken.clock import Clock
 from harken.errors import Conflict, HarkenError, NeedsPerson, Unavailable, Uncertain
-from harken.model import OUTBOX, Mailbox, Outgoing
+from harken.model import OUTBOX, Mailbox, OutgoingReply
 from harken.sources.source import ReplySender
 from harken.store.contract import Store
 from harken.store.contract.outbox import OutboxRow
@@ -97,7 +97,7 @@ class Outbox:
             )
         if sender is None:
             return await self._park(row, f"the source {source} cannot be answered", is_uncertain=False)
-        reply = Outgoing(
+        reply = OutgoingReply(
             key=row.id,
             to=row.message,
             body=row.body,

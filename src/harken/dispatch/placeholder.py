@@ -21,7 +21,7 @@ import anyio
 
 from harken.clock import Clock
 from harken.errors import Conflict, HarkenError, Unavailable
-from harken.model import RULES, WATCH, Kind, Message, MessageId, Trust
+from harken.model import RULES, WATCH, Message, MessageId, MessageKind, Trust
 from harken.sources.source import PlaceholderWriter
 from harken.store.contract import Store
 from harken.store.contract.events import Event
@@ -188,7 +188,7 @@ def _seen_in(events: Collection[Event]) -> list[MessageId]:
 
 def _is_meant(message: Message) -> bool:
     """Whether somebody whose word counts asked for something: whether a stranger is read is not told to strangers."""
-    return message.kind is Kind.MESSAGE and message.trust in _TRUSTED
+    return message.kind is MessageKind.MESSAGE and message.trust in _TRUSTED
 
 
 def _said_at(message: Message) -> datetime:

@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from harken.clock import Clock
 from harken.dispatch.bells import WaitingQuery
 from harken.errors import HarkenError
-from harken.model import WATCH, Attention, Consumer, Delivery, Message, MessageId, SessionKey, State, WakeResult
+from harken.model import WATCH, Attention, Consumer, Delivery, DeliveryState, Message, MessageId, SessionKey, WakeResult
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Session, Waker
 from harken.store.contract import Changes
@@ -199,9 +199,9 @@ class Wakes:
         for delivery in await self._ledger(message.id):
             if delivery.consumer == WATCH or delivery.consumer in without:
                 continue
-            if delivery.state in (State.SEEN, State.ANSWERED):
+            if delivery.state in (DeliveryState.SEEN, DeliveryState.ANSWERED):
                 return True
-            if delivery.state is State.OFFERED and delivery.session in here:
+            if delivery.state is DeliveryState.OFFERED and delivery.session in here:
                 return True
         return False
 

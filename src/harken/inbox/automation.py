@@ -29,7 +29,7 @@ from harken.automation import (
     RunId,
 )
 from harken.clock import Clock
-from harken.errors import NotFound, Refused
+from harken.errors import Forbidden, NotFound
 from harken.inbox.bounds import bounded
 from harken.inbox.caller import Caller
 from harken.inbox.inbox import TRIAL
@@ -340,7 +340,7 @@ class Automation:
         )
         fit = self._fit_of(order.agent, order.tools)
         if fit.refusal:
-            raise Refused(f"No agent can run this: {fit.refusal.rstrip('.')}.", "Name other tools, or another agent.")
+            raise Forbidden(f"No agent can run this: {fit.refusal.rstrip('.')}.", "Name other tools, or another agent.")
         return await self._told(await self._store.actions.add(message.id, order, caller.sender.label, key=key))
 
     # -- runs --------------------------------------------------------------------------------------------------

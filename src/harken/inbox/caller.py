@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from harken.errors import Refused
+from harken.errors import Forbidden
 from harken.model import AGENT, OWNER_ID, RUN, TASK, WATCH, Consumer, Sender, SessionKey
 
 CHANNELS_ID = "channels"  # who says what the person injects: nobody's own word, so nobody else may use it
@@ -60,12 +60,12 @@ class Caller:
         if self.role is not Role.OWNER:
             raise self.refusal(what)
 
-    def refusal(self, what: str) -> Refused:
+    def refusal(self, what: str) -> Forbidden:
         """Return why an agent may not do what only the person may."""
         return refusal(what, self.program, self.because)
 
 
-def refusal(what: str, program: str = "", because: str = "") -> Refused:
+def refusal(what: str, program: str = "", because: str = "") -> Forbidden:
     """Return what an agent is told that wants to do what only the person may, and by what it was known for one."""
     who = f" This counts as a command of {program}, because {because}." if because else ""
-    return Refused(f"An agent may not {what}.{who}", "Ask your user to run it in their own terminal.")
+    return Forbidden(f"An agent may not {what}.{who}", "Ask your user to run it in their own terminal.")

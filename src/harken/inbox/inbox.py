@@ -40,6 +40,7 @@ from harken.model import (
     Consumer,
     Delivery,
     DeliveryId,
+    DeliveryState,
     Draft,
     Mailbox,
     Message,
@@ -48,7 +49,6 @@ from harken.model import (
     Reader,
     Selection,
     SessionKey,
-    State,
     fresh_id,
 )
 from harken.sessions.proof import Proofs
@@ -444,7 +444,9 @@ class Inbox:
         ledger = [LedgerEntry(consumer=name, state=d.state, delivery=d) for name, d in deliveries.items()]
         here = [place for place in await self._store.deliveries.consumers() if place.mailbox == message.mailbox]
         others = [place for place in here if place.consumer not in deliveries]
-        ledger += [LedgerEntry(consumer=p.consumer, state=State.QUEUED) for p in others if p.cursor < message.seq]
+        ledger += [
+            LedgerEntry(consumer=p.consumer, state=DeliveryState.QUEUED) for p in others if p.cursor < message.seq
+        ]
         not_given = [p.consumer for p in others if p.left_out and message.seq <= min(p.left_out.up_to, p.cursor)]
         return Details(
             message=message, ledger=ledger, not_given=not_given, replies=await self._store.outbox.to_message(message.id)

@@ -16,10 +16,17 @@ from typing import Final
 
 import msgspec
 
-from harken.model import AGENT, NOT_AGENTS, RULES, RUN, TASK, WATCH, State
+from harken.model import AGENT, NOT_AGENTS, RULES, RUN, TASK, WATCH, DeliveryState
 
 # The places are what a byte in a row means; queued is what a row is filled with.
-_STATES: Final = (State.QUEUED, State.OFFERED, State.SEEN, State.ANSWERED, State.EXPIRED, State.REFUSED)
+_STATES: Final = (
+    DeliveryState.QUEUED,
+    DeliveryState.OFFERED,
+    DeliveryState.SEEN,
+    DeliveryState.ANSWERED,
+    DeliveryState.EXPIRED,
+    DeliveryState.REFUSED,
+)
 _QUEUED, _OFFERED, _SEEN, _ANSWERED, _EXPIRED, _REFUSED = range(len(_STATES))
 _PROGRAMS: Final = (AGENT, TASK, RUN)
 _ONE_MORE: Final = bytes(min(value + 1, 255) for value in range(256))
@@ -335,7 +342,7 @@ def _consumer(who: str, row: _ConsumerRow, box: _MailboxRows) -> ConsumerThen:
     return ConsumerThen(
         consumer=who,
         cursor=begin + min(waits) - 1 if waits else max(box.head, row.begins_after),
-        unread=counts[State.QUEUED] + counts[State.OFFERED],
+        unread=counts[DeliveryState.QUEUED] + counts[DeliveryState.OFFERED],
         counts={state.value: count for state, count in counts.items() if count},
     )
 

@@ -11,6 +11,7 @@ from harken.ingest.pairing import RefusedPairing
 from harken.model import (
     Consumer,
     Delivery,
+    DeliveryState,
     Draft,
     Mailbox,
     Message,
@@ -18,7 +19,6 @@ from harken.model import (
     Offer,
     Selection,
     SenderRule,
-    State,
     Task,
     TaskState,
 )
@@ -68,7 +68,7 @@ class LedgerEntry:
     """One consumer's line in the ledger of a message; without a delivery it is still queued."""
 
     consumer: Consumer
-    state: State
+    state: DeliveryState
     delivery: Delivery | None = None
 
 

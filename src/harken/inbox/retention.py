@@ -15,7 +15,7 @@ from harken.errors import UserError
 from harken.inbox.bounds import bounded, printable
 from harken.inbox.caller import Caller
 from harken.inbox.results import LedgerEntry, ReplyRow
-from harken.model import Consumer, Delivery, Message, State
+from harken.model import Consumer, Delivery, DeliveryState, Message
 from harken.store.contract import Store
 from harken.store.contract.deliveries import ConsumerState
 from harken.store.contract.messages import Filter
@@ -103,7 +103,7 @@ def _ledger(message: Message, deliveries: Sequence[Delivery], places: Sequence[C
     given = [LedgerEntry(consumer=each.consumer, state=each.state, delivery=each) for each in deliveries]
     named = {each.consumer for each in deliveries}
     queued = [
-        LedgerEntry(consumer=place.consumer, state=State.QUEUED)
+        LedgerEntry(consumer=place.consumer, state=DeliveryState.QUEUED)
         for place in places
         if place.mailbox == message.mailbox and place.cursor < message.seq and place.consumer not in named
     ]

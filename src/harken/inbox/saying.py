@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harken.errors import Refused, UserError
+from harken.errors import Forbidden, UserError
 from harken.inbox.bounds import Bounds
 from harken.inbox.caller import CHANNELS_ID, Caller, Role, caller_name
 from harken.ingest.lengths import IN_PARTS, check_said
@@ -17,13 +17,13 @@ def speaker(caller: Caller, name: str) -> Sender:
     # Invisible characters go when it is stored: what is left must not be such a name either.
     folded = "".join(char for char in name if char.isprintable()).strip().lower()
     if folded == CHANNELS_ID:
-        raise Refused(f"Nobody may speak as {CHANNELS_ID!r}.", "To hand channel messages over: harken channel inject")
+        raise Forbidden(f"Nobody may speak as {CHANNELS_ID!r}.", "To hand channel messages over: harken channel inject")
     if folded.startswith((TASK, AGENT, RUN)):
-        raise Refused(f"Nobody can speak as {name[:40]!r} from here.", "Name a person or a program: --from ci-bot")
+        raise Forbidden(f"Nobody can speak as {name[:40]!r} from here.", "Name a person or a program: --from ci-bot")
     if caller.role is Role.OWNER:
         return Sender(name, name)
     if folded in (OWNER_ID, caller_name(Role.OWNER), "user"):
-        raise Refused("An agent may not speak as the owner.", "Leave the sender away, or name another.")
+        raise Forbidden("An agent may not speak as the owner.", "Leave the sender away, or name another.")
     return Sender(caller.sender.id, name)
 
 
@@ -53,7 +53,9 @@ def check_names(sender: str, channel: str) -> None:
 def check_answerable(message: Message, bounds: Bounds) -> None:
     """Refuse to answer what nobody can: a reply that is parked would leave the message as answered."""
     if message.source in bounds.announcers:
-        raise Refused(f"What {message.source!r} announces cannot be answered.", "Tell your user, or mark it with: ack")
+        raise Forbidden(
+            f"What {message.source!r} announces cannot be answered.", "Tell your user, or mark it with: ack"
+        )
 
 
 def as_priority(name: str) -> Priority:

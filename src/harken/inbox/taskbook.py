@@ -20,10 +20,10 @@ from typing import Final
 
 import anyio
 
-from harken.errors import Conflict, HarkenError, NotFound, Refused, TooLong, UserError
+from harken.errors import Conflict, Forbidden, HarkenError, NotFound, TooLong, UserError
 from harken.ingest.sanitise import one_line
 from harken.model import TASK, Consumer, Mailbox, Task, TaskId
-from harken.sessions.reading import NamedTask, Reading
+from harken.sessions.reading import NamedTask, ReadingScope
 from harken.store.contract import Store
 
 MOST_NAMED = 20
@@ -71,12 +71,12 @@ class TaskBook:
         """Return the task that a consumer is."""
         return self._tasks.get(TaskId(consumer.removeprefix(TASK))) if consumer.startswith(TASK) else None
 
-    def reading(self, cwd: str) -> Reading | None:
+    def reading(self, cwd: str) -> ReadingScope | None:
         """Return how a session in a task's folder reads: the mail of the task, and nothing else."""
         task = self.of_folder(cwd)
-        return None if task is None else Reading(task.consumer, (task.mailbox,))
+        return None if task is None else ReadingScope(task.consumer, (task.mailbox,))
 
-    def reading_as(self, named: NamedTask, cwd: str, agent: Consumer) -> Reading:
+    def reading_as(self, named: NamedTask, cwd: str, agent: Consumer) -> ReadingScope:
         """Return how a session reads that was started for a task: as if it ran in the task's folder.
 
         One that may not be this task, or for which there is none, reads nothing; it is who its folder says.
@@ -85,17 +85,17 @@ class TaskBook:
         try:
             task = self._named(named, inside)
         except HarkenError as exc:
-            return Reading(agent if inside is None else inside.consumer, (), exc)
-        return Reading(task.consumer, (task.mailbox,))
+            return ReadingScope(agent if inside is None else inside.consumer, (), exc)
+        return ReadingScope(task.consumer, (task.mailbox,))
 
     def _named(self, named: NamedTask, inside: Task | None) -> Task:
         if named.said_by:
-            raise Refused(
+            raise Forbidden(
                 f"{named.said_by[:80]!r} may not start a session for task {named.id[:80]!r}.",
                 "Only your user names the task of a session. send_to_task says something to a task.",
             )
         if inside is not None and inside.id != named.id:
-            raise Refused(
+            raise Forbidden(
                 f"This session runs in the folder of task {inside.id!r} and cannot be task {named.id[:80]!r}.",
                 f"Take {NAMED_BY} away, or start it in another folder.",
             )
@@ -106,7 +106,7 @@ class TaskBook:
                 f"Correct {NAMED_BY}. {self.listed()}",
             )
         if task.done_at is not None:
-            raise Refused(
+            raise Forbidden(
                 f"Task {task.id!r}, for which this session was started, is done.",
                 f"Take {NAMED_BY} away, or name another task. {self.listed()}",
             )
@@ -139,7 +139,7 @@ class TaskBook:
         if task is None:
             raise NotFound(f"There is no task {mailbox.removeprefix(TASK)[:80]!r}.", self.listed())
         if task.done_at is not None:
-            raise Refused(f"Task {task.id!r} is done and takes no more mail.", self.listed())
+            raise Forbidden(f"Task {task.id!r} is done and takes no more mail.", self.listed())
 
     def is_open(self, mailbox: Mailbox) -> bool:
         """Whether a mailbox is that of a task that takes mail."""

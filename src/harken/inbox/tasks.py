@@ -18,7 +18,7 @@ from pathlib import PurePath
 import anyio
 
 from harken.clock import Clock
-from harken.errors import Refused, UserError
+from harken.errors import Forbidden, UserError
 from harken.inbox.caller import Caller, Role
 from harken.inbox.inbox import Inbox
 from harken.inbox.results import PullResult, SendResult, TaskProgress
@@ -310,7 +310,7 @@ class Tasks:
     def _require_own(self, caller: Caller, task: Task) -> None:
         """Refuse to let an agent take the mail of another task: that one would never see it."""
         if not self._may_take(caller, task):
-            raise Refused(
+            raise Forbidden(
                 f"The messages of task {task.id!r} are for its own session.",
                 "inbox_status counts them; send_to_task says something to it.",
             )

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from harken.clock import Clock
-from harken.errors import NotFound, Refused, UserError
+from harken.errors import Forbidden, NotFound, UserError
 from harken.inbox.bounds import bounded, fitting
 from harken.inbox.caller import Caller, Role
 from harken.inbox.forecast import Forecast, Outlook
@@ -29,12 +29,12 @@ from harken.model import (
     TASK,
     WATCH,
     Delivery,
+    DeliveryState,
     Draft,
-    Kind,
     Mailbox,
     Message,
+    MessageKind,
     Reader,
-    State,
     TaskState,
 )
 from harken.store.contract import Store
@@ -224,7 +224,7 @@ class Views:
         )
         try:
             return self._inbox.foresee(draft)
-        except (NotFound, Refused) as exc:
+        except (NotFound, Forbidden) as exc:
             why = exc.message.rstrip(".")
             return Forecast(Outlook.NO_READER, f"cannot be sent: {why[:1].lower()}{why[1:]}")
 
@@ -307,8 +307,8 @@ def nearest_rank(ascending: Sequence[float], percent: int) -> float | None:
 def is_folded(message: Message, into: Message) -> bool:
     """Whether an edit or deletion belongs to the message it refers to: by the same sender, in the same mailbox."""
     return (
-        message.kind is not Kind.MESSAGE
-        and into.kind is Kind.MESSAGE
+        message.kind is not MessageKind.MESSAGE
+        and into.kind is MessageKind.MESSAGE
         and (message.mailbox, message.source, message.sender.id) == (into.mailbox, into.source, into.sender.id)
     )
 
@@ -328,9 +328,9 @@ def _item(
         ledger=ledger,
         replies=replies,
         quoted=None if quoted is None or quoted.mailbox.startswith(TRIAL) else quoted,
-        edits=[each for each in folded if each.kind is Kind.EDIT],
-        answers=[each for each in later if each.kind is Kind.MESSAGE and not each.mailbox.startswith(TRIAL)],
-        is_deleted=any(each.kind is Kind.DELETION for each in folded),
+        edits=[each for each in folded if each.kind is MessageKind.EDIT],
+        answers=[each for each in later if each.kind is MessageKind.MESSAGE and not each.mailbox.startswith(TRIAL)],
+        is_deleted=any(each.kind is MessageKind.DELETION for each in folded),
         is_open=is_open,
     )
 
@@ -349,7 +349,7 @@ def _ledger(
     given = {delivery.consumer: delivery for delivery in deliveries if delivery.consumer != WATCH}
     entries = [LedgerEntry(consumer=name, state=delivery.state, delivery=delivery) for name, delivery in given.items()]
     return entries + [
-        LedgerEntry(consumer=place.consumer, state=State.QUEUED)
+        LedgerEntry(consumer=place.consumer, state=DeliveryState.QUEUED)
         for place in readers
         if place.cursor < message.seq and place.consumer not in given
     ]

@@ -29,8 +29,8 @@ from harken.model import (
     RUN,
     Attention,
     Draft,
-    Kind,
     Mailbox,
+    MessageKind,
     NewMessage,
     Sender,
     SenderRule,
@@ -89,7 +89,7 @@ def prepare(draft: Draft, policy: IngestPolicy) -> NewMessage:
         mailbox = REPLIES
     push = attention(known, trust, policy.attention_rules, default, mailbox=mailbox)
     # A stranger's question is none: anybody could make an agent, a desktop and a phone ask for an answer to it.
-    is_question = draft.is_question and draft.kind is Kind.MESSAGE and trust is not Trust.UNKNOWN
+    is_question = draft.is_question and draft.kind is MessageKind.MESSAGE and trust is not Trust.UNKNOWN
     return NewMessage(
         mailbox=mailbox,
         source=draft.source,
@@ -145,8 +145,8 @@ def safe_id(raw: str, max_chars: int) -> str:
     return f"{one_line(raw, max_chars - len(mark) - 1)}~{mark}"
 
 
-def _nothing(kind: Kind) -> str:
-    return "[message deleted]" if kind is Kind.DELETION else "[empty message]"
+def _nothing(kind: MessageKind) -> str:
+    return "[message deleted]" if kind is MessageKind.DELETION else "[empty message]"
 
 
 def _cut_fact(cleaned: CleanText) -> dict[str, str]:
@@ -206,18 +206,18 @@ def identify(draft: Draft) -> DraftIdentity:
 
 
 def _own_key(draft: Draft) -> bytes:
-    if draft.kind is Kind.EDIT:
+    if draft.kind is MessageKind.EDIT:
         # With its time, where there is one: going back to an earlier wording is an edit too.
         at = draft.sent_at.isoformat() if draft.sent_at else ""
         return _key("edit", draft.source, draft.upstream_id, draft.text, at)
-    if draft.kind is Kind.DELETION:
+    if draft.kind is MessageKind.DELETION:
         return _key("deleted", draft.source, draft.upstream_id)
     return dedup_key(draft.source, draft.upstream_id)
 
 
 def _refers_key(draft: Draft) -> bytes | None:
     original = draft.refers_to
-    if not original and draft.kind is not Kind.MESSAGE:
+    if not original and draft.kind is not MessageKind.MESSAGE:
         original = draft.upstream_id
     return dedup_key(draft.source, original) if original else None
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from harken.model import Kind, Message, Trust
+from harken.model import Message, MessageKind, Trust
 
 _ANSWER: Final = re.compile(
     r"(?P<word>yes|no|confirm)\s+(?P<action>a-[0-9a-z]{6})(?:\s+(?P<after>yes|no))?\s*[.!]?", re.IGNORECASE | re.ASCII
@@ -26,7 +26,7 @@ class ChatAnswer:
 
 def answer_in(message: Message) -> ChatAnswer | None:
     """Return the answer that a message is, if it is one."""
-    return answer_of(message.text) if message.trust is Trust.OWNER and message.kind is Kind.MESSAGE else None
+    return answer_of(message.text) if message.trust is Trust.OWNER and message.kind is MessageKind.MESSAGE else None
 
 
 def answer_of(text: str) -> ChatAnswer | None:

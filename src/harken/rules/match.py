@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from harken.model import REPLIES, Kind, Message
+from harken.model import REPLIES, Message, MessageKind
 from harken.rules.pattern import PatternSet, compile_pattern
 from harken.rules.quoting import cut, plain_or_quoted
 from harken.rules.rule import ANY, Rule
@@ -44,7 +44,7 @@ class RuleMatcher:
 
     def candidates(self, message: Message) -> Sequence[RuleMatch]:
         """Return the rules that a message fits, in their order."""
-        if message.kind is Kind.DELETION:
+        if message.kind is MessageKind.DELETION:
             return ()
         named = [number for number in self._meant(message) if _fits_mailbox(self._rules[number], message)]
         if not named:
@@ -71,7 +71,7 @@ class RuleMatcher:
 
 def mismatch(rule: Rule, message: Message) -> str:
     """Return the first field of a rule that does not fit a message, and what was found instead; empty when all do."""
-    if message.kind is Kind.DELETION:
+    if message.kind is MessageKind.DELETION:
         return "a deletion fits no rule"
     if not _fits_mailbox(rule, message):
         return f"mailbox: it is in {_shown(message.mailbox)}, the rule is about {_shown(rule.mailbox)}"

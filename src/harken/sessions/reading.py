@@ -25,7 +25,7 @@ class NamedTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadingScope:
     """As whom a session reads, and what: its folder decides, or the task that was named for it."""
 
     consumer: Consumer
@@ -36,7 +36,7 @@ class Reading:
 class ReadingOf(Protocol):
     """Decides how a session reads."""
 
-    def __call__(self, cwd: str, agent: Consumer, named: NamedTask | None = None, /) -> Reading:
+    def __call__(self, cwd: str, agent: Consumer, named: NamedTask | None = None, /) -> ReadingScope:
         """Return how a session in a folder reads, which by itself would be `agent`."""
         ...
 

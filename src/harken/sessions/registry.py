@@ -14,14 +14,14 @@ from harken.model import (
     Mailbox,
     SessionKey,
 )
-from harken.sessions.reading import NamedTask, Reading, ReadingOf
+from harken.sessions.reading import NamedTask, ReadingOf, ReadingScope
 from harken.sessions.session import Pusher, Session
 
 _log = logging.getLogger("harken.sessions")
 UNANSWERED = "whether it can be woken is not known: its program did not say in time"
 
 
-def _reading(session: Session, reading_of: ReadingOf) -> Reading:
+def _reading(session: Session, reading_of: ReadingOf) -> ReadingScope:
     return reading_of(session.cwd, session.agent, session.named)
 
 
@@ -114,7 +114,7 @@ class Sessions:
                 # A hook knows the name of its host only; an edge may have been started with another (`--consumer`).
                 consumer = known.agent if session.consumer == session.agent else session.consumer
                 # What it was given as somebody else is offered to whoever that is.
-                known.is_replaced |= known.read(Reading(consumer, session.mailboxes, session.problem))
+                known.is_replaced |= known.read(ReadingScope(consumer, session.mailboxes, session.problem))
         if known.is_inherited and known.native not in ("", session.native or known.native):
             # Another conversation began in the same process while nobody was there to hear of it.
             known.begin_anew()

@@ -34,7 +34,7 @@ from harken.model import (
 from harken.sessions.coverage import Coverage
 from harken.sessions.events import HookEvent, HookMoment
 from harken.sessions.frames import BLOCK_CHARS, FRAME_CHARS, OPENING_CHARS, holds, on_one_line, width
-from harken.sessions.reading import NamedTask, Reading
+from harken.sessions.reading import NamedTask, ReadingScope
 from harken.sessions.turns import CarrierRecord, TurnLog, TurnPhase, TurnVerdict
 from harken.store.contract.people import Mute
 
@@ -289,7 +289,7 @@ class Session:
         """Whether a message may push to this session: nothing that concerns it is muted."""
         return not is_muted(message, mutes, session=self.key, consumer=self.consumer)
 
-    def read(self, reading: Reading) -> bool:
+    def read(self, reading: ReadingScope) -> bool:
         """Read like this from now on; return whether that is a change."""
         self.problem = reading.problem
         if (self.consumer, self.mailboxes) == (reading.consumer, reading.mailboxes):

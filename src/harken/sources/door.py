@@ -51,7 +51,7 @@ class Door(Protocol):
     async def take(self, posted: PostedRequest, accept: Accept) -> DoorAnswer:
         """Judge what was posted, have it stored, and answer.
 
-        Raises `Refused` (not genuine), `UserError` (cannot be read) and `Unavailable` (try again); whoever calls turns
+        Raises `Forbidden` (not genuine), `UserError` (cannot be read) and `Unavailable` (try again); the caller turns
         them into answers that say no more than that.
         """
         ...

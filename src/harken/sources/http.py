@@ -18,7 +18,7 @@ import anyio
 import httpx2
 
 from harken.clock import Clock
-from harken.errors import NeedsPerson, Refused, Unavailable, UserError
+from harken.errors import Forbidden, NeedsPerson, Unavailable, UserError
 from harken.sources.loopback import is_loopback
 
 _HINT: Final = "write it like https://service.example.org/v1.0"
@@ -54,13 +54,15 @@ class ServiceAddress:
         return is_loopback(self.root.host)
 
     def url(self, path: str, params: Mapping[str, str] | None = None) -> httpx2.URL:
-        """Return where a path below the root is, or a whole link; raises `Refused` if that is elsewhere."""
+        """Return where a path below the root is, or a whole link; raises `Forbidden` if that is elsewhere."""
         if "://" in path.partition("?")[0]:
             url = self.link(path)
         else:
             bare = path.partition("?")[0]
             if any(segment in _CLIMBS for segment in bare.split("/")) or "//" in bare or "#" in path:
-                raise Refused(f"A path within {self.service} does not lead upwards.", "encode ids before they are used")
+                raise Forbidden(
+                    f"A path within {self.service} does not lead upwards.", "encode ids before they are used"
+                )
             url = self.link(f"{self.root}/{path.lstrip('/')}")
         if not params:
             return url
@@ -69,12 +71,12 @@ class ServiceAddress:
         return url.copy_with(query=b"&".join(each for each in (url.query, query.encode()) if each))
 
     def link(self, text: str) -> httpx2.URL:
-        """Return a link that the service handed out; raises `Refused` if it leads elsewhere."""
+        """Return a link that the service handed out; raises `Forbidden` if it leads elsewhere."""
         try:
             url = httpx2.URL(text)
         except (httpx2.InvalidURL, UnicodeError) as exc:
             # Among the reasons is its length.
-            raise Refused(f"{self.service} names an address that cannot be.", "if this goes on, report it") from exc
+            raise Forbidden(f"{self.service} names an address that cannot be.", "if this goes on, report it") from exc
         self._check(url)
         return url
 
@@ -82,12 +84,12 @@ class ServiceAddress:
         """Return a `Location` as a link that can be followed, or nothing if it leads elsewhere."""
         try:
             return str(self.link(str(self.root.join(location)))) if location else ""
-        except (Refused, httpx2.InvalidURL, UnicodeError):
+        except (Forbidden, httpx2.InvalidURL, UnicodeError):
             return ""
 
     def _check(self, url: httpx2.URL) -> None:
         if _origin(url) != _origin(self.root) or url.userinfo:
-            raise Refused(
+            raise Forbidden(
                 f"{self.service} names an address that is not its own, and it is not followed.",
                 "if this goes on, check the configured address",
             )

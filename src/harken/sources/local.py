@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from harken.model import AGENT, INBOX, LOCAL, REPLIES, RUN, TASK, WATCH, Consumer, Draft, Mailbox, Outgoing, Sender
+from harken.model import AGENT, INBOX, LOCAL, REPLIES, RUN, TASK, WATCH, Consumer, Draft, Mailbox, OutgoingReply, Sender
 
 _PROGRAMS = (AGENT, TASK, RUN)
 
@@ -22,7 +22,7 @@ class LocalSender:
     def __init__(self, post: Post) -> None:
         self._post = post
 
-    async def send(self, reply: Outgoing) -> str:
+    async def send(self, reply: OutgoingReply) -> str:
         """Hand the reply in as a message; its key makes a second try the same message."""
         return await self._post(
             Draft(
@@ -40,14 +40,14 @@ class LocalSender:
         )
 
 
-def _mailbox(reply: Outgoing) -> Mailbox:
+def _mailbox(reply: OutgoingReply) -> Mailbox:
     asker = reply.to.sender.id
     if asker.startswith(TASK):
         return Mailbox(asker)
     return INBOX if asker.startswith(AGENT) and not reply.author.startswith(_PROGRAMS) else REPLIES
 
 
-def _author(reply: Outgoing) -> Consumer | None:
+def _author(reply: OutgoingReply) -> Consumer | None:
     """Return the person who answers: they need not be told what they said themselves.
 
     An agent's name is that of all its sessions, and the others have not heard it.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from harken.clock import Clock
 from harken.errors import HarkenError, UserError
-from harken.model import Attention, Draft, Message, Outgoing, Trust
+from harken.model import Attention, Draft, Message, OutgoingReply, Trust
 from harken.sources.door import Door
 
 if TYPE_CHECKING:
@@ -115,11 +115,11 @@ class ReplySender(Protocol):
     It is asked at least once; after a crash again, with the same `key`. Where upstream allows, it should do it once.
     """
 
-    async def send(self, reply: Outgoing) -> str:
+    async def send(self, reply: OutgoingReply) -> str:
         """Deliver a reply; return upstream's id of it.
 
         Raises `Unavailable` (it was surely not sent: try again later), `Uncertain` (it may have been), `NeedsPerson`
-        (try again when a person has acted), `Refused` or `UserError` (do not try again), `Conflict` (it may have been
+        (try again when a person has acted), `Forbidden` or `UserError` (do not try again), `Conflict` (it may have been
         sent, and nobody can find out: a person must judge). With `reply.tried_at` an
         earlier try may have been sent: it has to be looked for first.
         """

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 import anyio
 from starlette.types import Receive, Scope, Send
 
-from harken.errors import HarkenError, Refused, Unavailable
+from harken.errors import Forbidden, HarkenError, Unavailable
 from harken.memory import json_bytes
 from harken.sources.door import Accept, Door, DoorAnswer, PostedRequest
 
@@ -130,7 +130,7 @@ class DoorsApp:
             raise _NotTakenError(
                 AWAY, "It cannot be stored now. Try again later.", _after(int(exc.retry_after))
             ) from exc
-        except Refused as exc:
+        except Forbidden as exc:
             # Not a warning: whoever knows the address could fill the log with them. The source counts them.
             _log.debug("%s refused a post: %s", door.path, exc.message)
             raise _NotTakenError(UNAUTHORIZED, "This cannot be shown to be genuine.") from exc

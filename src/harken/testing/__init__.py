@@ -3,8 +3,8 @@
 They behave like the real parts they stand for, and can be steered. Nothing in the product but the demo uses them.
 """
 
-from harken.testing.agent import Agent
+from harken.testing.agent import EdgeClient
 from harken.testing.clock import FakeClock
-from harken.testing.daemon import Caller, CallFailed, DaemonProcess, edge_command, running_daemon
+from harken.testing.daemon import CallFailed, DaemonProcess, SocketClient, edge_command, running_daemon
 
-__all__ = ["Agent", "CallFailed", "Caller", "DaemonProcess", "FakeClock", "edge_command", "running_daemon"]
+__all__ = ["CallFailed", "DaemonProcess", "EdgeClient", "FakeClock", "SocketClient", "edge_command", "running_daemon"]

@@ -17,7 +17,7 @@ Json: TypeAlias = Any
 """Whatever the JSON says: tests look into it."""
 
 
-class Agent:
+class EdgeClient:
     """Starts an edge, says hello in the 2025 way, and calls tools. Blocking; one thing at a time or many in flight."""
 
     def __init__(

@@ -39,7 +39,7 @@ class CallFailed(Exception):
         self.error = error
 
 
-class Caller:
+class SocketClient:
     """A blocking client of the daemon's socket, as the command line is one."""
 
     def __init__(self, path: str) -> None:
@@ -153,9 +153,9 @@ class DaemonProcess:
         """End it with SIGTERM; return its exit code."""
         return self._end(signal.SIGTERM)
 
-    def caller(self) -> Caller:
+    def caller(self) -> SocketClient:
         """Return a client."""
-        return Caller(self.socket)
+        return SocketClient(self.socket)
 
     def call(self, method: str, **params: object) -> Json:
         """Return the result of a verb, over a connection of its own."""

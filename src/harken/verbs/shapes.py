@@ -24,11 +24,11 @@ from harken.model import (
     TASK,
     Consumer,
     Delivery,
+    DeliveryState,
     Draft,
     Mailbox,
     Message,
     Offer,
-    State,
     TextFormat,
     record,
     task_record,
@@ -125,7 +125,7 @@ def entry(value: LedgerEntry) -> dict[str, object]:
 def details(value: Details) -> dict[str, object]:
     """A message with its ledger and replies."""
     replies = [reply(row) for row in value.replies]
-    seen_by = [line.consumer for line in value.ledger if line.state in (State.SEEN, State.ANSWERED)]
+    seen_by = [line.consumer for line in value.ledger if line.state in (DeliveryState.SEEN, DeliveryState.ANSWERED)]
     ledger = [entry(line) for line in value.ledger]
     message = record(value.message, seen_by)
     return {"message": message, "ledger": ledger, "not_given": list(value.not_given), "replies": replies}

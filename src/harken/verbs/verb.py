@@ -20,7 +20,7 @@ import msgspec
 
 from harken import render
 from harken.budget import Rendering, ResultBudget, longest_piece, piece_of, printed_bytes
-from harken.errors import NotFound, Refused, Unavailable, UserError
+from harken.errors import Forbidden, NotFound, Unavailable, UserError
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.host import GENERIC
 from harken.hosts.registry import host_named
@@ -211,7 +211,7 @@ class CallContext:
 
     def _refuse_run(self) -> None:
         if self.caller.is_run:
-            raise Refused("A run takes no mail.", "What it is about stands in its prompt.")
+            raise Forbidden("A run takes no mail.", "What it is about stands in its prompt.")
 
     async def read_as(self, name: str = "", *, must_exist: bool = False) -> Reader:
         """Return how the caller reads: a person as any consumer, an agent as itself."""

@@ -15,7 +15,7 @@ from harken.model import (
     Mailbox,
     Message,
     MessageId,
-    Outgoing,
+    OutgoingReply,
     Trust,
 )
 from harken.sources.bot.settings import BotSettings, read_settings
@@ -99,14 +99,16 @@ def answer_to(
     author: str = "agent:claude-code",
     tried_at: datetime | None = None,
     notes: Notes | None = None,
-) -> Outgoing:
+) -> OutgoingReply:
     """Return a reply to a draft, as the outbox hands it over."""
 
     async def hand_over() -> None:
         if notes is not None:
             notes.append(key)
 
-    return Outgoing(key=key, to=message_of(draft), body=body, author=author, tried_at=tried_at, hand_over=hand_over)
+    return OutgoingReply(
+        key=key, to=message_of(draft), body=body, author=author, tried_at=tried_at, hand_over=hand_over
+    )
 
 
 def _bot(service: Service, clock: FakeClock, **more: object) -> BotSource:

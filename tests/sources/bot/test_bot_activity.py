@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.ingest.prepare import IngestPolicy, prepare
-from harken.model import Draft, Kind, Priority, Sender, TextFormat
+from harken.model import Draft, MessageKind, Priority, Sender, TextFormat
 from harken.sources.bot.activity import ID, KINDS, ConversationReference, draft_of, read_activity, upstream_id
 from tests.sources.bot.service import ANN, BOT, TENANT, Json, Service
 
@@ -146,9 +146,9 @@ def test_markup_is_handed_on_as_markup() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "said", "text"), [("messageUpdate", Kind.EDIT, "Hi"), ("messageDelete", Kind.DELETION, "")]
+    ("kind", "said", "text"), [("messageUpdate", MessageKind.EDIT, "Hi"), ("messageDelete", MessageKind.DELETION, "")]
 )
-def test_edits_and_deletions_refer_to_the_message(kind: str, said: Kind, text: str) -> None:
+def test_edits_and_deletions_refer_to_the_message(kind: str, said: MessageKind, text: str) -> None:
     """A message never changes: what happens to it upstream is said after it."""
     draft = drafted(posted(type=kind, id="7", text="Hi"))
     assert (draft.kind, draft.refers_to, draft.upstream_id, draft.text) == (said, "a:1/7", "a:1/7", text)

@@ -13,7 +13,7 @@ import anyio
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from harken.errors import HarkenError, Refused, Unavailable, UserError
+from harken.errors import Forbidden, HarkenError, Unavailable, UserError
 from harken.model import Draft
 from harken.sources.door import PostedRequest
 from tests.sources.bot.rig import Rig, bot_rig
@@ -36,7 +36,7 @@ def unsigned(service: Service, alg: str, sign: Callable[[bytes], bytes]) -> str:
 
 async def refused(rig: Rig, activity: object, token: str) -> str:
     """Post what must be refused; return why."""
-    with anyio.fail_after(SECONDS), pytest.raises(Refused) as error:
+    with anyio.fail_after(SECONDS), pytest.raises(Forbidden) as error:
         await rig.post(activity, token)
     assert rig.drafts == []
     assert error.value.message in rig.bot.health().reason
@@ -73,9 +73,9 @@ async def test_nothing_is_answered_before_it_is_stored(rig: Rig) -> None:
 async def test_what_is_no_token_is_refused(rig: Rig, header: str) -> None:
     """A door on the internet is tried by everybody."""
     (door,) = rig.bot.doors()
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await door.take(PostedRequest(headers={"authorization": header}, body=b"{}"), rig.accept)
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await door.take(PostedRequest(body=b"{}"), rig.accept)
     assert rig.service.openid_requests == 0
 
@@ -234,13 +234,13 @@ async def test_a_body_that_is_no_activity_is_a_mistake_of_the_poster(rig: Rig, b
     begun = time.process_time()
     with pytest.raises(HarkenError) as error:
         await rig.post(body)
-    assert isinstance(error.value, UserError | Refused)
+    assert isinstance(error.value, UserError | Forbidden)
     assert (rig.drafts, time.process_time() - begun < 2) == ([], True)
 
 
 async def test_a_body_is_not_read_before_its_token_is_good(rig: Rig) -> None:
     """Parsing is work, and who is nobody gets none."""
-    with pytest.raises(Refused, match="has ended"):
+    with pytest.raises(Forbidden, match="has ended"):
         await rig.post(b"not json", rig.service.token(exp=1))
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from harken.errors import HarkenError, NeedsPerson, NotFound, Refused, Unavailable, UserError
-from harken.model import Draft, Outgoing
+from harken.errors import Forbidden, HarkenError, NeedsPerson, NotFound, Unavailable, UserError
+from harken.model import Draft, OutgoingReply
 from harken.sources.bot.sender import MAX_BYTES, MaybeSent
 from tests.sources.bot.rig import Notes, Rig, answer_to
 from tests.sources.bot.service import ANN, BOT, Fault
@@ -24,13 +24,13 @@ async def heard(rig: Rig, chat: str = "a:1personal", **conversation: object) -> 
     return rig.drafts[-1]
 
 
-async def send(rig: Rig, reply: Outgoing) -> str:
+async def send(rig: Rig, reply: OutgoingReply) -> str:
     """Send a reply, within a bound."""
     with anyio.fail_after(SECONDS):
         return await rig.bot.sender.send(reply)
 
 
-async def failing(rig: Rig, reply: Outgoing, kind: type[HarkenError]) -> HarkenError:
+async def failing(rig: Rig, reply: OutgoingReply, kind: type[HarkenError]) -> HarkenError:
     """Send a reply that must fail."""
     with pytest.raises(kind) as error:
         await send(rig, reply)
@@ -132,7 +132,7 @@ async def test_a_token_never_goes_to_an_unknown_address(rig: Rig, service_url: s
     """Whoever gets the bot's token can write to everybody as the bot."""
     draft = await heard(rig)
     moved = replace(draft, meta={**draft.meta, "service_url": service_url})
-    await failing(rig, answer_to(moved), Refused)
+    await failing(rig, answer_to(moved), Forbidden)
     assert (rig.service.token_requests, rig.service.sent) == (0, [])
 
 
@@ -153,9 +153,9 @@ async def test_the_addresses_of_microsoft_are_known(rig: Rig, url: str) -> None:
 async def test_a_message_of_another_source_is_not_answered_here(rig: Rig) -> None:
     """Only those who wrote to the bot hear from it."""
     draft = await heard(rig)
-    await failing(rig, answer_to(replace(draft, source="teams")), Refused)
-    await failing(rig, answer_to(replace(draft, conversation="a:other")), Refused)
-    await failing(rig, answer_to(replace(draft, conversation="", upstream_id="/1")), Refused)
+    await failing(rig, answer_to(replace(draft, source="teams")), Forbidden)
+    await failing(rig, answer_to(replace(draft, conversation="a:other")), Forbidden)
+    await failing(rig, answer_to(replace(draft, conversation="", upstream_id="/1")), Forbidden)
     assert rig.service.sent == []
 
 
@@ -245,7 +245,7 @@ async def test_it_is_noted_before_it_leaves_and_not_sooner(rig: Rig) -> None:
     await failing(rig, answer_to(draft, notes=notes), MaybeSent)
     assert notes == ["r-1"]
     gone = replace(draft, meta={**draft.meta, "service_url": "https://elsewhere.example/"})
-    await failing(rig, answer_to(gone, notes=notes), Refused)
+    await failing(rig, answer_to(gone, notes=notes), Forbidden)
     await failing(rig, answer_to(draft, tried_at=rig.clock.now(), notes=notes), MaybeSent)
     assert notes == ["r-1"]
 
@@ -258,7 +258,7 @@ async def test_nothing_is_sent_that_cannot_be_noted(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(403, Refused), (404, NotFound), (413, UserError), (400, UserError), (302, UserError)]
+    ("status", "kind"), [(403, Forbidden), (404, NotFound), (413, UserError), (400, UserError), (302, UserError)]
 )
 async def test_a_refusal_says_what_it_means_and_nothing_that_the_service_wrote(
     rig: Rig, status: int, kind: type[HarkenError]

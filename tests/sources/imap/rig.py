@@ -13,7 +13,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from harken.clock import SystemClock
-from harken.model import Draft, Outgoing
+from harken.model import Draft, OutgoingReply
 from harken.sources.backoff import FeedTiming
 from harken.sources.imap.connection import Credentials
 from harken.sources.imap.settings import ImapSettings, read_settings
@@ -119,9 +119,9 @@ def mail(text: str = "Hello.", *headers: str, subject: str = "A word", sender: s
     return "\r\n".join([*head, *headers, "", text, ""]).encode("utf-8", "surrogateescape")
 
 
-def reply_to(draft: Draft, body: str = "Thank **you**.", key: str = "o1") -> Outgoing:
+def reply_to(draft: Draft, body: str = "Thank **you**.", key: str = "o1") -> OutgoingReply:
     """Return an answer on its way out."""
-    return Outgoing(key=key, to=stored_message(draft), body=body, author="agent")
+    return OutgoingReply(key=key, to=stored_message(draft), body=body, author="agent")
 
 
 CORPUS = Path(__file__).parent / "corpus"

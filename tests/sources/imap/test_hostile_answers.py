@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from harken.errors import Refused
+from harken.errors import Forbidden
 from harken.ingest.prepare import IngestPolicy, prepare
-from harken.model import INBOX, Message, MessageId, Outgoing
+from harken.model import INBOX, Message, MessageId, OutgoingReply
 from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.sources.imap.sender import compose
 from harken.sources.imap.settings import ImapSettings, MailServer
@@ -49,7 +49,7 @@ def answer_to(raw: bytes) -> bytes:
         upstream_id=new.upstream_id,
         meta=new.meta,
     )
-    return compose(Outgoing(key="k", to=message, body="Thanks.", author="a"), ACCOUNT, NOW).as_bytes(policy=SMTP)
+    return compose(OutgoingReply(key="k", to=message, body="Thanks.", author="a"), ACCOUNT, NOW).as_bytes(policy=SMTP)
 
 
 @pytest.mark.parametrize(
@@ -74,5 +74,5 @@ def test_encoded_word_in_a_mail_breaks_out_of_no_header_of_the_answer(header: by
 
 def test_sender_whose_domain_is_a_dot_is_refused() -> None:
     """It looks like an address to the reader and is none to the writer; the agent is told so."""
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         answer_to(b"From: n@.\r\n\r\nhello\r\n")

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.clock import Clock, SystemClock
-from harken.errors import HarkenError, NeedsPerson, Refused, Unavailable, Uncertain, UserError
+from harken.errors import Forbidden, HarkenError, NeedsPerson, Unavailable, Uncertain, UserError
 from harken.model import OWNER_ID, Draft, Sender
 from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.sources.imap.sender import CLOSING, LOOKED_FOR, SmtpSender, answer_id, compose
@@ -195,13 +195,13 @@ async def test_that_it_may_leave_is_noted_right_before_it_may(sink: Sink, refusi
 
     sink.refuses_people, sink.answers = not noted, [refusing] if refusing and noted else []
     outgoing = replace(reply_to(heard(ASKED)), hand_over=note)
-    with suppress(Unavailable, Refused):
+    with suppress(Unavailable, Forbidden):
         await sender_of(settings(sink)).send(outgoing)
     assert came == [0] * noted
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"), [("451 later", Unavailable), ("550 no such person", Refused), ("554 spam", Refused)]
+    ("said", "kind"), [("451 later", Unavailable), ("550 no such person", Forbidden), ("554 spam", Forbidden)]
 )
 async def test_what_the_server_says_decides_whether_it_is_tried_again(
     sink: Sink, said: str, kind: type[HarkenError]
@@ -308,7 +308,7 @@ async def test_a_certificate_that_is_not_believed_is_named(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("greeting", "kind", "said"),
     [
-        (b"554 no mail \x1b[31mtoday\r\n", Refused, "127.0.0.1 says 554: no mail [31mtoday"),
+        (b"554 no mail \x1b[31mtoday\r\n", Forbidden, "127.0.0.1 says 554: no mail [31mtoday"),
         (b"421 too many\r\n", Unavailable, "127.0.0.1 says 421: too many"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", Unavailable, "127.0.0.1 said something that is not SMTP"),
         (b"", Unavailable, "127.0.0.1 ended the connection without a word"),
@@ -354,14 +354,14 @@ def test_what_says_nothing_or_too_much_is_not_sent(body: str) -> None:
 
 def test_a_mail_of_another_account_is_not_answered_here() -> None:
     """An answer in the wrong name would be worse than none."""
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         compose(reply_to(replace(heard(ASKED), source="other")), PLAIN, SystemClock().now())
 
 
 @pytest.mark.parametrize("address", ["unknown", "a b@c", "a@b\r\nBcc: c@d", "a@b, c@d", '"a b"@c', "@", "a@b~1;"])
 def test_a_sender_without_a_plain_address_is_not_answered(address: str) -> None:
     """What could name a second recipient or begin another header names nobody."""
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         compose(reply_to(replace(heard(ASKED), sender=Sender(address))), PLAIN, SystemClock().now())
 
 
@@ -395,7 +395,7 @@ def test_no_word_of_a_stranger_begins_a_header(
     outgoing = replace(reply_to(draft, body), to=stored_message(draft))
     try:
         raw = compose(outgoing, PLAIN, SystemClock().now()).as_bytes()
-    except Refused:
+    except Forbidden:
         return
     head = raw.partition(b"\r\n\r\n")[0].decode("utf-8", "surrogateescape")
     names = {line.partition(":")[0] for line in head.split("\r\n") if not line[:1].isspace()}

@@ -17,7 +17,7 @@ import anyio.lowlevel
 import pytest
 
 from harken.ingest.prepare import identify
-from harken.model import Draft, Kind
+from harken.model import Draft, MessageKind
 from harken.sources.microsoft.client import GraphClient, GraphTiming
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.microsoft.settings import GraphSettings
@@ -133,7 +133,7 @@ class Kept:
 
     def texts(self, chat_id: str = "") -> list[str]:
         """Return the texts of new messages."""
-        return [text for kind, text in self.said(chat_id) if kind == Kind.MESSAGE]
+        return [text for kind, text in self.said(chat_id) if kind == MessageKind.MESSAGE]
 
 
 @dataclass

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from harken import log
-from harken.errors import Conflict, HarkenError, NeedsPerson, NotFound, Refused, Unavailable, UserError
+from harken.errors import Conflict, Forbidden, HarkenError, NeedsPerson, NotFound, Unavailable, UserError
 from harken.sources.http import MAX_BODY_BYTES
 from harken.sources.microsoft.client import DELTA_LINK, MOST_TRIES, NEXT_LINK, GraphClient, GraphTiming
 from harken.sources.microsoft.responses import Json, MissingScope, OutcomeUnknown, PositionGone
@@ -99,9 +99,9 @@ async def test_a_next_page_elsewhere_is_refused_and_sees_no_token() -> None:
         async with calling(script(told({"value": [1], NEXT_LINK: thief.url + "/list"}))) as at:
             pages = at.client.pages("/list", lane="", most_pages=9)
             assert (await anext(pages))["value"] == [1]
-            with pytest.raises(Refused):
+            with pytest.raises(Forbidden):
                 await anext(pages)
-            with pytest.raises(Refused):
+            with pytest.raises(Forbidden):
                 await at.client.get(thief.url)
         assert thief.visits == []
 

@@ -10,9 +10,9 @@ from typing import Final
 import anyio
 import pytest
 
-from harken.errors import HarkenError, NotFound, Refused, Unavailable, Uncertain, UserError
+from harken.errors import Forbidden, HarkenError, NotFound, Unavailable, Uncertain, UserError
 from harken.ingest.prepare import IngestPolicy, prepare
-from harken.model import INBOX, OWNER_ID, Attention, Message, MessageId, Outgoing, Sender, Trust
+from harken.model import INBOX, OWNER_ID, Attention, Message, MessageId, OutgoingReply, Sender, Trust
 from harken.sources.microsoft.client import MOST_TRIES, GraphClient
 from harken.sources.microsoft.sent import SentMessages, reference
 from harken.sources.outlook.mail import closing_id
@@ -63,9 +63,9 @@ def stored(mail: Mail, **changes: str) -> Message:
     )
 
 
-def answer_to(mail: Mail, body: str = "Yes.", key: str = "o1", **changes: str) -> Outgoing:
+def answer_to(mail: Mail, body: str = "Yes.", key: str = "o1", **changes: str) -> OutgoingReply:
     """Return an answer to a mail."""
-    return Outgoing(key=key, to=stored(mail, **changes), body=body, author="agent:x")
+    return OutgoingReply(key=key, to=stored(mail, **changes), body=body, author="agent:x")
 
 
 def sender_of(
@@ -75,7 +75,7 @@ def sender_of(
     return OutlookSender(settings(graph, mode=mode), client, sent or SentMessages(), graph.clock)
 
 
-async def try_until_sent(graph: Graph, client: GraphClient, reply: Outgoing) -> list[float]:
+async def try_until_sent(graph: Graph, client: GraphClient, reply: OutgoingReply) -> list[float]:
     """Try as the outbox does, with its notes; return the seconds that it waited between."""
     noted: list[datetime] = []
 
@@ -282,8 +282,8 @@ async def test_a_forged_id_leads_no_answer_astray(graph: Graph) -> None:
     [
         (" \n", {}, UserError),
         ("x" * (MAX_CHARS + 1), {}, UserError),
-        ("x", {"source": "elsewhere"}, Refused),
-        ("x", {"conversation": ""}, Refused),
+        ("x", {"source": "elsewhere"}, Forbidden),
+        ("x", {"conversation": ""}, Forbidden),
         ("x", {"conversation": "another"}, NotFound),
         ("x", {"upstream_id": "<it's gone@example.test>"}, HarkenError),
     ],

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from harken.errors import NeedsPerson
-from harken.model import Kind, Sender
+from harken.model import MessageKind, Sender
 from harken.sources.microsoft.responses import MissingScope
 from harken.sources.source import SourceHealth, SourceState
 from harken.sources.teams.polling import LOOKS_AT_ONCE, MOST_CLOSE, MOST_REFUSALS, PAGE, PAGES_AT_ONCE
@@ -127,9 +127,9 @@ async def test_edits_and_deletions_arrive_although_the_list_does_not_show_them(g
         await rig.go_round(4)
         graph.edit(chat, first, "<p>uno</p>")
         graph.delete(chat, second)
-        edit, deletion = sorted(await rig.go_round(8), key=lambda draft: draft.kind is Kind.DELETION)
-    assert (edit.kind, edit.text, edit.refers_to) == (Kind.EDIT, "<p>uno</p>", f"{chat.id}/{first.id}")
-    assert (deletion.kind, deletion.text, deletion.refers_to) == (Kind.DELETION, "", f"{chat.id}/{second.id}")
+        edit, deletion = sorted(await rig.go_round(8), key=lambda draft: draft.kind is MessageKind.DELETION)
+    assert (edit.kind, edit.text, edit.refers_to) == (MessageKind.EDIT, "<p>uno</p>", f"{chat.id}/{first.id}")
+    assert (deletion.kind, deletion.text, deletion.refers_to) == (MessageKind.DELETION, "", f"{chat.id}/{second.id}")
 
 
 async def test_a_message_that_was_edited_before_it_was_read_is_a_new_one(graph: Graph) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harken.model import INBOX, Attention, Kind, Message, MessageId, Outgoing, Sender, Trust
+from harken.model import INBOX, Attention, Message, MessageId, MessageKind, OutgoingReply, Sender, Trust
 from harken.sources.microsoft.sent import SentMessages
 from tests.graph.service import Graph
 from tests.graph.world import Chat, ChatMessage
@@ -40,7 +40,9 @@ async def answered(rig: Rig, chat: Chat) -> ChatMessage:
         sent_at=said.created,
     )
     rig.time.pass_by(1)
-    sent_id = await rig.sender().send(Outgoing(key="o-1", to=message, body="I deploy **now**.", author="claude-code"))
+    sent_id = await rig.sender().send(
+        OutgoingReply(key="o-1", to=message, body="I deploy **now**.", author="claude-code")
+    )
     await rig.go_round(3)
     return chat.messages[sent_id.partition("/")[2]]
 
@@ -92,7 +94,7 @@ async def test_a_reaction_is_no_edit(graph: Graph) -> None:
         graph.edit(chat, early, "<p>tre</p>")
         await rig.go_round(3)
         graph.edit(chat, edited, "<p>due</p>")
-        assert [(draft.kind, draft.text) for draft in await rig.go_round(10)] == [(Kind.EDIT, "<p>due</p>")]
+        assert [(draft.kind, draft.text) for draft in await rig.go_round(10)] == [(MessageKind.EDIT, "<p>due</p>")]
         for _ in range(3):
             rig.time.pass_by(60)
             for message in (plain, edited, early):
@@ -102,7 +104,7 @@ async def test_a_reaction_is_no_edit(graph: Graph) -> None:
         graph.react(chat, edited, ann)
         graph.edit(chat, edited, "<p>deux</p>")
         graph.react(chat, edited, ann)
-        assert [(draft.kind, draft.text) for draft in await rig.go_round(10)] == [(Kind.EDIT, "<p>deux</p>")]
+        assert [(draft.kind, draft.text) for draft in await rig.go_round(10)] == [(MessageKind.EDIT, "<p>deux</p>")]
 
 
 async def test_a_message_that_is_in_the_list_before_it_is_in_its_chat_is_heard(graph: Graph) -> None:

@@ -23,7 +23,7 @@ from harken.model import (
     Message,
     MessageId,
     NewMessage,
-    Outgoing,
+    OutgoingReply,
     Reader,
     Sender,
     SessionKey,
@@ -84,9 +84,9 @@ def asked_in(graph: Graph, *, topic: str | None = None, name: str = "") -> tuple
     return chat, stored(chat, graph.say(chat, ann, "<p>done?</p>"), ann, name)
 
 
-def reply(to: Message, body: str = "It is done.", key: str = "o-1") -> Outgoing:
+def reply(to: Message, body: str = "It is done.", key: str = "o-1") -> OutgoingReply:
     """Return a reply on its way out."""
-    return Outgoing(key=key, to=to, body=body, author="claude-code")
+    return OutgoingReply(key=key, to=to, body=body, author="claude-code")
 
 
 def holding(rig: Rig, sent: SentMessages | None = None) -> TeamsSender:

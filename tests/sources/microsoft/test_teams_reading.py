@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.model import Kind, Priority, Sender
+from harken.model import MessageKind, Priority, Sender
 from harken.sources.microsoft.responses import Json
 from harken.sources.teams.checkpoint import KEPT_MS, OVERLAP_MS, ChatCheckpoint, TeamsCheckpoint
 from harken.sources.teams.messages import (
@@ -59,7 +59,7 @@ def message(**more: object) -> ChatMessage:
 def text_of_draft(**more: object) -> str:
     """Return what a message says as a draft."""
     draft = chat_draft(
-        message(**more), source="work", chat=TeamsChat("c"), sender=Sender("a"), kind=Kind.MESSAGE, me="me"
+        message(**more), source="work", chat=TeamsChat("c"), sender=Sender("a"), kind=MessageKind.MESSAGE, me="me"
     )
     return draft.text
 
@@ -71,7 +71,7 @@ def test_garbage_breaks_nothing(json: dict[str, object]) -> None:
     written = read_message({"id": "1", "createdDateTime": "2026-01-02T03:04:05Z", **json})
     sender_of(json)
     if written is not None:
-        for kind in Kind:
+        for kind in MessageKind:
             chat_draft(written, source="work", chat=TeamsChat("c"), sender=Sender("a"), kind=kind, me="me")
 
 
@@ -116,7 +116,12 @@ def test_what_markup_cannot_say_becomes_text(more: dict[str, object], expected: 
 def test_what_is_marked_urgent_goes_first() -> None:
     """The sender said so, and the person's rules may say otherwise."""
     draft = chat_draft(
-        message(importance="urgent"), source="w", chat=TeamsChat("c"), sender=Sender("a"), kind=Kind.MESSAGE, me=""
+        message(importance="urgent"),
+        source="w",
+        chat=TeamsChat("c"),
+        sender=Sender("a"),
+        kind=MessageKind.MESSAGE,
+        me="",
     )
     assert draft.priority is Priority.HIGH
 
@@ -152,7 +157,7 @@ def test_a_reaction_is_no_message_and_no_edit() -> None:
     """It changes when a message was modified, and nothing that was said."""
     place = TeamsCheckpoint(0, 0, 0)
     first = ChatMessage("1", 5_000, 5_000, is_deleted=False, is_edited=False, json={})
-    assert place.kind_of("c", first) is Kind.MESSAGE
+    assert place.kind_of("c", first) is MessageKind.MESSAGE
     place.read("c", "g", [first])
     liked = ChatMessage("1", 5_000, 9_000, is_deleted=False, is_edited=False, json={})
     assert (place.kind_of("c", first), place.kind_of("c", liked)) == (None, None)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.errors import Refused, UserError
-from harken.model import INBOX, OWNER_ID, Attention, Message, MessageId, Outgoing, Sender, Trust
+from harken.errors import Forbidden, UserError
+from harken.model import INBOX, OWNER_ID, Attention, Message, MessageId, OutgoingReply, Sender, Trust
 from harken.sources.microsoft.sent import MAX_IDS, SentMessages, reference
 from tests.graph.service import Graph
 from tests.graph.world import Chat, ChatMessage
@@ -45,9 +45,9 @@ def stored(chat_id: str, said: ChatMessage, *, source: str = NAME) -> Message:
     )
 
 
-def reply(to: Message, body: str = "It is **done**.", key: str = "o-1") -> Outgoing:
+def reply(to: Message, body: str = "It is **done**.", key: str = "o-1") -> OutgoingReply:
     """Return a reply on its way out."""
-    return Outgoing(key=key, to=to, body=body, author="claude-code")
+    return OutgoingReply(key=key, to=to, body=body, author="claude-code")
 
 
 def asked_in(graph: Graph) -> tuple[Chat, Message]:
@@ -147,7 +147,7 @@ async def test_a_reply_goes_only_where_the_message_came_from(graph: Graph) -> No
     chat, message = asked_in(graph)
     other = stored(chat.id, next(iter(chat.messages.values())), source="other")
     async with rigged(graph) as rig:
-        with pytest.raises(Refused):
+        with pytest.raises(Forbidden):
             await rig.sender().send(reply(other))
         with pytest.raises(UserError):
             await rig.sender().send(reply(message, "x" * 30_000))

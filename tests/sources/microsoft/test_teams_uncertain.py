@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from harken.errors import Unavailable, Uncertain
-from harken.model import INBOX, Attention, Message, MessageId, Outgoing, Sender, Trust
+from harken.model import INBOX, Attention, Message, MessageId, OutgoingReply, Sender, Trust
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.microsoft.settings import GraphSettings
 from harken.sources.teams.messages import NOT_ANSWERED, place_mark, standing_in
@@ -86,7 +86,7 @@ class Row:
     async def send(self, sender: TeamsSender) -> str:
         """Try it once."""
         was_tried = self.tried_at
-        reply = Outgoing(
+        reply = OutgoingReply(
             key="o-1",
             to=self.to,
             body="Done.",

@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from harken.errors import Refused, Unavailable, UserError
+from harken.errors import Forbidden, Unavailable, UserError
 from harken.model import Draft
 from harken.sources.door import PostedRequest
 from harken.sources.source import SourceState
@@ -60,7 +60,7 @@ async def test_slack_hears_its_challenge_back_and_only_if_it_signed_it() -> None
     hook = rig("slack")
     answer = await hook.say(samples.SLACK_CHALLENGE)
     assert (answer.status, json.loads(answer.body)) == (200, {"challenge": "3eZbrw1aBm2rZgRNFdxV"})
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await hook.post({}, json.dumps(samples.SLACK_CHALLENGE).encode())
     assert hook.kept.drafts == []
 
@@ -120,7 +120,7 @@ async def test_what_is_not_json_is_not_taken(media: str) -> None:
     hooked = rig("github")
     assert (await hooked.post(github(BODY), BODY, media)).status == 415
     assert (await rig("slack").say(samples.SLACK_MESSAGE)).status == 202
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await hook.post({}, BODY, media)
     assert hooked.kept.drafts == []
 
@@ -213,13 +213,13 @@ async def test_large_posts_leave_threads_to_others() -> None:
 
     def check(_posted: PostedRequest, _judging: SignatureCheck) -> None:
         is_over.wait(SECONDS)
-        raise Refused("It is not signed.")
+        raise Forbidden("It is not signed.")
 
     slow = replace(settings, preset=replace(settings.preset, check=check))
     hook = Rig(WebhookSource(slow, (b"key",), StillClock()), StillClock())
 
     async def post() -> None:
-        with pytest.raises(Refused):
+        with pytest.raises(Forbidden):
             await hook.post({}, b"x" * LARGE_BYTES)
 
     with anyio.fail_after(SECONDS):
@@ -250,7 +250,7 @@ async def test_a_large_post_that_is_refused_leaves_nothing_in_the_memory() -> No
     posted = PostedRequest(query={}, headers=github(b"another body"), body=b"{" + b" " * LARGE_BYTES)
     (door,) = hook.source.doors()
     before = sys.getrefcount(posted)
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await door.take(posted, hook.kept.accept)
     # The thread that judged it lets go of it when it takes up the next.
     await anyio.to_thread.run_sync(int)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.errors import Refused, UserError
+from harken.errors import Forbidden, UserError
 from harken.sources.door import PostedRequest
 from harken.sources.webhook.preset import SignatureCheck
 from harken.sources.webhook.settings import read_settings
@@ -46,9 +46,9 @@ async def test_what_nobody_signed_is_refused(preset: str) -> None:
     """A door without a lock lets anybody write to agents."""
     hook = rig(preset)
     headers = {name: value for name, value in SIGNERS[preset](BODY).items() if name != SIGNED_IN[preset]}
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await hook.post(headers, BODY)
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await hook.post({**headers, SIGNED_IN[preset]: ""}, BODY)
     assert hook.kept.drafts == []
     assert "2 posts were not taken" in hook.source.health().reason
@@ -58,7 +58,7 @@ async def test_what_nobody_signed_is_refused(preset: str) -> None:
 async def test_what_another_signed_is_refused(preset: str) -> None:
     """Somebody else's secret is no secret here."""
     hook = rig(preset)
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await hook.post(SIGNERS[preset](BODY, OTHER_KEY), BODY)
     assert hook.kept.drafts == []
 
@@ -91,7 +91,7 @@ def test_any_flipped_bit_of_body_or_signature_is_refused(preset: str, data: st.D
         headers[SIGNED_IN[preset]] = flipped(raw, data, first=len(b"Bearer ") if is_scheme_word else 0).decode(
             "latin-1"
         )
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         check.check(PostedRequest(headers=headers, body=body), judging)
 
 
@@ -107,7 +107,7 @@ async def test_what_was_signed_at_another_time_is_refused(preset: str, minutes: 
     """Whoever overheard a post cannot use it later."""
     hook = rig(preset)
     headers = SIGNERS[preset](BODY, at=NOW + timedelta(minutes=minutes))
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await hook.post(headers, BODY)
     hook.clock.at = NOW + timedelta(minutes=minutes)
     assert (await hook.post(headers, BODY)).status == 202
@@ -122,7 +122,7 @@ async def test_a_time_that_is_no_number_is_refused(preset: str, stamp: str) -> N
     key = SECRET.encode() if preset == "slack" else RAW_KEY
     made = f"v0={mac(key, signed).hex()}" if preset == "slack" else "v1," + base64.b64encode(mac(key, signed)).decode()
     headers = {**SIGNERS[preset](BODY), header: stamp, SIGNED_IN[preset]: made}
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await rig(preset).post(headers, BODY)
 
 
@@ -132,7 +132,7 @@ async def test_the_time_of_slack_is_signed_too() -> None:
     headers = {**slack(BODY), "x-slack-request-timestamp": str(int(later.timestamp()))}
     hook = rig("slack")
     hook.clock.at = later
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await hook.post(headers, BODY)
 
 
@@ -153,13 +153,13 @@ async def test_a_standard_signature_is_taken_only_as_it_is_written(given_signatu
     """A version that is not known, or another spelling, is no signature."""
     made = standard(BODY)["webhook-signature"].removeprefix("v1,")
     headers = {**standard(BODY), "webhook-signature": given_signature.format(made=made)}
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await rig("standard").post(headers, BODY)
 
 
 async def test_the_id_of_a_standard_delivery_is_signed_too() -> None:
     """Otherwise a post that was overheard could be stored again under another id."""
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await rig("standard").post({**standard(BODY), "webhook-id": "d-2"}, BODY)
 
 
@@ -175,7 +175,7 @@ async def test_gitlab_may_sign_instead_of_saying_its_secret() -> None:
     """A signing token is better than a secret that goes over the wire; both are GitLab's."""
     hook = rig("gitlab", [STANDARD_SECRET])
     assert (await hook.post({**standard(BODY), "idempotency-key": "d-1"}, BODY)).status == 202
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await hook.post({**standard(BODY, OTHER_KEY), "x-gitlab-token": STANDARD_SECRET}, BODY)
     assert (await rig("gitlab").post(gitlab(BODY), BODY)).status == 202
 
@@ -186,7 +186,7 @@ async def test_alertmanager_may_bring_the_secret_as_a_password(user: str) -> Non
     hook = rig("alertmanager")
     said = base64.b64encode(f"{user}:{SECRET}".encode()).decode()
     if ":" in user:
-        with pytest.raises(Refused):
+        with pytest.raises(Forbidden):
             await hook.post({"authorization": f"Basic {said}"}, BODY)
     else:
         assert (await hook.post({"authorization": f"Basic {said}"}, BODY)).status == 202
@@ -195,7 +195,7 @@ async def test_alertmanager_may_bring_the_secret_as_a_password(user: str) -> Non
 @pytest.mark.parametrize("value", ["Basic", "Basic !!!", "Basic ", "Bearer", "Digest x", "Bearer  ", SECRET, "\xff"])
 async def test_credentials_that_are_none_are_refused(value: str) -> None:
     """Whatever stands there, nothing breaks and nobody gets in."""
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await rig("alertmanager").post({"authorization": value}, BODY)
 
 
@@ -218,10 +218,10 @@ async def test_a_generic_webhook_is_signed_as_the_person_says(scheme: str, encod
     headers = {"x-own": f"s={made}", "x-time": stamp}
     assert (await hook.post(headers, BODY)).status == 202
     for wrong in ({"x-own": made}, {"x-time": ""}, {"x-time": str(int(stamp) + 1)}, {"x-own": f"s={made}0"}):
-        with pytest.raises(Refused):
+        with pytest.raises(Forbidden):
             await hook.post({**headers, **wrong}, BODY)
     hook.clock.at = NOW + timedelta(seconds=11)
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await hook.post(headers, BODY)
 
 
@@ -229,9 +229,9 @@ async def test_a_generic_webhook_may_bring_its_secret() -> None:
     """A script that cannot sign can still say a secret."""
     token = rig("generic", scheme="token", header="X-Token", prefix="key ")
     assert (await token.post({"x-token": f"key {SECRET}"}, BODY)).status == 202
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await token.post({"x-token": SECRET}, BODY)
     bearer = rig("generic", scheme="bearer")
     assert (await bearer.post({"authorization": f"Bearer {SECRET}"}, BODY)).status == 202
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         await bearer.post({"authorization": f"Bearer {SECRET}x"}, BODY)

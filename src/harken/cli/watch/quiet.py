@@ -37,7 +37,7 @@ HINT: Final = 'Tell your agent: "check the inbox"'
 def show_toasts(home: Home, news: News) -> None:
     """Show a toast for what arrives, until the person ends it."""
     quiet = load(home, {}, os.environ).settings.toasts.quiet_hours
-    gathered = Gathered(quiet)
+    gathered = PendingNews(quiet)
     said = ""
     note_to_person("Toasts tell what arrives. Ctrl-C ends it.")
     while True:
@@ -51,7 +51,7 @@ def show_toasts(home: Home, news: News) -> None:
             sleep(LOOK_SECONDS)
 
 
-class Gathered:
+class PendingNews:
     """What has arrived and was not told yet. Pure: it is told the time."""
 
     def __init__(self, quiet: QuietHours | None) -> None:

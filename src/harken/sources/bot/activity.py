@@ -14,9 +14,9 @@ from typing import Final, Self, TypeAlias
 
 import msgspec
 
-from harken.errors import Refused, UserError
+from harken.errors import Forbidden, UserError
 from harken.memory import json_bytes
-from harken.model import Draft, Kind, Message, Priority, Sender, TextFormat
+from harken.model import Draft, Message, MessageKind, Priority, Sender, TextFormat
 from harken.sources.bot.settings import TEAMS
 
 # Printable, without spaces and brackets: what an inbox would have to change is no id here.
@@ -58,11 +58,11 @@ def upstream_id(conversation_id: str, activity_id: str) -> str:
 
 
 def activity_id_of(message: Message) -> str:
-    """Return the activity that a stored message was; raises `Refused` if its conversation is not the one it says."""
+    """Return the activity that a stored message was; raises `Forbidden` if its conversation is not the one it says."""
     conversation, upstream = message.conversation, message.upstream_id
     activity_id = upstream.removeprefix(f"{conversation}/")
     if not ID.fullmatch(conversation) or activity_id == upstream or not ID.fullmatch(activity_id):
-        raise Refused("This message does not say which conversation it came from.", "answer it where it came from")
+        raise Forbidden("This message does not say which conversation it came from.", "answer it where it came from")
     return activity_id
 
 
@@ -72,10 +72,10 @@ CHANNEL: Final = "teams"
 MAX_MENTIONS: Final = 50
 MAX_ATTACHMENTS: Final = 20
 MAX_NAME_CHARS: Final = 200
-KINDS: Final[Mapping[str, Kind]] = {
-    "message": Kind.MESSAGE,
-    "messageUpdate": Kind.EDIT,
-    "messageDelete": Kind.DELETION,
+KINDS: Final[Mapping[str, MessageKind]] = {
+    "message": MessageKind.MESSAGE,
+    "messageUpdate": MessageKind.EDIT,
+    "messageDelete": MessageKind.DELETION,
 }
 
 _AT: Final = re.compile(r"<at(?:\s[^<>]{0,200})?>([^<>]{0,500})</at>")
@@ -126,13 +126,13 @@ def draft_of(activity: BotActivity, source: str) -> Draft | None:
         return None
     conversation, author, bot = within(json, "conversation"), within(json, "from"), within(json, "recipient")
     conversation_id, activity_id = _id(conversation, "conversation"), _id(json, "activity")
-    author_id = text_of(author, "id") if kind is Kind.DELETION else _id(author, "sender")
+    author_id = text_of(author, "id") if kind is MessageKind.DELETION else _id(author, "sender")
     if author_id and author_id == text_of(bot, "id"):
         return None
     own_id = upstream_id(conversation_id, activity_id)
-    text, text_format = ("", TextFormat.PLAIN) if kind is Kind.DELETION else _text(json)
+    text, text_format = ("", TextFormat.PLAIN) if kind is MessageKind.DELETION else _text(json)
     replied = text_of(json, "replyToId")
-    is_answer = kind is Kind.MESSAGE and bool(ID.fullmatch(replied))
+    is_answer = kind is MessageKind.MESSAGE and bool(ID.fullmatch(replied))
     return Draft(
         source=source,
         sender=_sender(activity, author, author_id),
@@ -142,12 +142,16 @@ def draft_of(activity: BotActivity, source: str) -> Draft | None:
         conversation=conversation_id,
         thread=conversation_id,
         kind=kind,
-        refers_to=own_id if kind is not Kind.MESSAGE else upstream_id(conversation_id, replied) if is_answer else "",
+        refers_to=own_id
+        if kind is not MessageKind.MESSAGE
+        else upstream_id(conversation_id, replied)
+        if is_answer
+        else "",
         format=text_format,
         sent_at=_moment(text_of(json, "timestamp")),
         priority=Priority.HIGH if text_of(json, "importance").lower() in _URGENT else Priority.NORMAL,
         meta=_meta(activity, author_id),
-        is_question=kind is Kind.MESSAGE,  # whoever speaks to a bot wants to hear something
+        is_question=kind is MessageKind.MESSAGE,  # whoever speaks to a bot wants to hear something
     )
 
 

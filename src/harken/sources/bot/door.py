@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt.types import Options
 
 from harken.clock import Clock
-from harken.errors import HarkenError, Refused, Unavailable
+from harken.errors import Forbidden, HarkenError, Unavailable
 from harken.sources.bot.activity import BotActivity, draft_of, read_activity
 from harken.sources.bot.health import BotHealth
 from harken.sources.bot.settings import PATH, TEAMS, BotSettings
@@ -49,19 +49,19 @@ def read_bearer(authorization: str, settings: BotSettings, now: datetime) -> Bea
     scheme, _, raw = authorization.strip().partition(" ")
     raw = raw.strip()
     if scheme.lower() != "bearer" or not raw:
-        raise Refused("There is no token.")
+        raise Forbidden("There is no token.")
     if len(raw) > MAX_CHARS or not raw.isascii():
-        raise Refused("The token is too long to be one.")
+        raise Forbidden("The token is too long to be one.")
     try:
         found = jwt.decode_complete(raw, options={"verify_signature": False})
     except (jwt.PyJWTError, ValueError, RecursionError):
-        raise Refused("The token cannot be read.") from None
+        raise Forbidden("The token cannot be read.") from None
     header = found["header"]
     kid = header.get("kid")
     if header.get("alg") != ALGORITHM or "crit" in header:
-        raise Refused("The token is signed in a way that is not accepted.")
+        raise Forbidden("The token is signed in a way that is not accepted.")
     if not isinstance(kid, str) or not 0 < len(kid) <= MAX_KID:
-        raise Refused("The token does not name its key.")
+        raise Forbidden("The token does not name its key.")
     _check(found["payload"], settings, now)
     return BearerToken(raw, kid)
 
@@ -74,7 +74,7 @@ def verify(bearer: BearerToken, key: SigningKey, settings: BotSettings, now: dat
             bearer.raw, key.key, algorithms=[ALGORITHM], options=_signature_only()
         )
     except (jwt.PyJWTError, ValueError, RecursionError):
-        raise Refused("The signature of the token is wrong.") from None
+        raise Forbidden("The signature of the token is wrong.") from None
     _check(claims, settings, now)
     return claims
 
@@ -82,9 +82,9 @@ def verify(bearer: BearerToken, key: SigningKey, settings: BotSettings, now: dat
 def check_place(claims: Mapping[str, object], key: SigningKey, *, service_url: str, channel_id: str) -> None:
     """Refuse an activity that comes from elsewhere than its token."""
     if not service_url or claims.get("serviceurl") != service_url:
-        raise Refused("The token is for another service address than the activity.")
+        raise Forbidden("The token is for another service address than the activity.")
     if channel_id not in key.endorsements:
-        raise Refused("The key of the token does not count for this channel.")
+        raise Forbidden("The key of the token does not count for this channel.")
 
 
 def _signature_only() -> Options:
@@ -102,23 +102,23 @@ def _signature_only() -> Options:
 
 def _check(claims: object, settings: BotSettings, now: datetime) -> None:
     if not isinstance(claims, Mapping):
-        raise Refused("The token cannot be read.")
+        raise Forbidden("The token cannot be read.")
     if claims.get("iss") != settings.issuer:
-        raise Refused("The token was issued by somebody else.")
+        raise Forbidden("The token was issued by somebody else.")
     audience = claims.get("aud")
     if not isinstance(audience, str) or audience.lower() != settings.app_id:
-        raise Refused("The token is for another bot.")
+        raise Forbidden("The token is for another bot.")
     at = now.timestamp()
     if at > _seconds(claims, "exp") + SKEW_SECONDS:
-        raise Refused("The token has ended.")
+        raise Forbidden("The token has ended.")
     if at < _seconds(claims, "nbf") - SKEW_SECONDS:
-        raise Refused("The token has not begun yet.")
+        raise Forbidden("The token has not begun yet.")
 
 
 def _seconds(claims: Mapping[str, object], name: str) -> float:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST_SECONDS:
-        raise Refused("The token does not say when it is valid.")
+        raise Forbidden("The token does not say when it is valid.")
     return float(value)
 
 
@@ -158,7 +158,7 @@ class BotKeys:
         self._looked_at: datetime | None = None
 
     async def find(self, kid: str) -> SigningKey:
-        """Return a key; raises `Refused` if there is none of that name and `Unavailable` if that cannot be known."""
+        """Return a key; raises `Forbidden` if there is none of that name and `Unavailable` if that cannot be known."""
         if self._is_due():
             await self._renew()
         if kid not in self._keys and self._may_look():
@@ -167,7 +167,7 @@ class BotKeys:
         if found is None and self._failed_at is not None:
             raise _away("the key of a token is not known, and they were asked for a moment ago")
         if found is None:
-            raise Refused("The token is signed with a key that Microsoft does not name.")
+            raise Forbidden("The token is signed with a key that Microsoft does not name.")
         return found
 
     async def count(self) -> int:
@@ -332,10 +332,10 @@ class BotDoor:
 
     def _check_allowed(self, activity: BotActivity) -> None:
         if activity.channel_id not in self._settings.channels:
-            raise Refused(f"The bot is not open for the channel {activity.channel_id[:40]!r}.")
+            raise Forbidden(f"The bot is not open for the channel {activity.channel_id[:40]!r}.")
         # Where nobody names a tenant, as on a web page, only an empty list lets it in.
         is_named = bool(activity.tenants) and activity.tenants <= self._settings.tenants
         if self._settings.tenants and not is_named:
-            raise Refused("The bot is not open for this tenant.")
+            raise Forbidden("The bot is not open for this tenant.")
         if activity.channel_id == TEAMS and len(activity.tenants) > 1:
-            raise Refused("The activity names two tenants.")
+            raise Forbidden("The activity names two tenants.")

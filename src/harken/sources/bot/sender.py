@@ -21,9 +21,9 @@ import httpx2
 import msgspec
 
 from harken.clock import Clock
-from harken.errors import Conflict, HarkenError, NeedsPerson, NotFound, Refused, Unavailable, UserError
+from harken.errors import Conflict, Forbidden, HarkenError, NeedsPerson, NotFound, Unavailable, UserError
 from harken.memory import json_bytes
-from harken.model import AGENT, RUN, TASK, Message, Outgoing
+from harken.model import AGENT, RUN, TASK, Message, OutgoingReply
 from harken.sources.backoff import asked_seconds
 from harken.sources.bot.activity import ConversationReference, activity_id_of, upstream_id
 from harken.sources.bot.health import BotHealth
@@ -183,7 +183,7 @@ class BotSender:
         self._health = health
         self._verify = verify
 
-    async def send(self, reply: Outgoing) -> str:
+    async def send(self, reply: OutgoingReply) -> str:
         """Send a reply at most once and return its upstream id; raises `MaybeSent` where that is not certain."""
         try:
             sent_id = await self._send(reply)
@@ -193,7 +193,7 @@ class BotSender:
         self._health.waits("")
         return sent_id
 
-    async def _send(self, reply: Outgoing) -> str:
+    async def _send(self, reply: OutgoingReply) -> str:
         to = reply.to
         reference = self._reference(to)
         url = _url(reference, to.conversation, activity_id_of(to))
@@ -208,10 +208,10 @@ class BotSender:
 
     def _reference(self, message: Message) -> ConversationReference:
         if message.source != self._settings.name:
-            raise Refused("This message did not come through this bot.", "answer it where it came from")
+            raise Forbidden("This message did not come through this bot.", "answer it where it came from")
         reference = ConversationReference.of(message.meta)
         if not self._settings.is_service(reference.service_url):
-            raise Refused(
+            raise Forbidden(
                 "The message came from a service address that answers may not go to.",
                 f"if it is your bot service, add its host to sources.{self._settings.name}.service_hosts",
             )
@@ -267,7 +267,9 @@ def _refusal(status: int, code: str) -> HarkenError:
                 action="check app_id and tenant of the bot",
             )
         case HTTPStatus.FORBIDDEN:
-            return Refused(f"The bot may not write there ({told}).", "it was blocked, or taken out of the conversation")
+            return Forbidden(
+                f"The bot may not write there ({told}).", "it was blocked, or taken out of the conversation"
+            )
         case HTTPStatus.NOT_FOUND | HTTPStatus.GONE:
             return NotFound(f"The conversation is not there any more ({told}).", "reach the person another way")
         case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
@@ -285,7 +287,7 @@ def _netloc(url: httpx2.URL) -> str:
     return url.netloc.decode("ascii")
 
 
-def _body(reply: Outgoing, reference: ConversationReference) -> bytes:
+def _body(reply: OutgoingReply, reference: ConversationReference) -> bytes:
     if not reply.body.strip():
         raise UserError("The reply is empty.", "write something")
     # A picture is loaded when it is shown: it would tell a stranger that somebody has read it. Its link stays.

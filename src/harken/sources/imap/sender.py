@@ -27,8 +27,8 @@ import anyio
 import anyio.to_thread
 
 from harken.clock import Clock
-from harken.errors import HarkenError, NeedsPerson, Refused, Unavailable, Uncertain, UserError
-from harken.model import Draft, Message, Outgoing
+from harken.errors import Forbidden, HarkenError, NeedsPerson, Unavailable, Uncertain, UserError
+from harken.model import Draft, Message, OutgoingReply
 from harken.sources.imap.connection import Credentials, ImapLink
 from harken.sources.imap.messages import MOST_RECIPIENTS, UNVERIFIED, is_answer, own_id_in
 from harken.sources.imap.settings import LOGIN, NONE, STARTTLS, TLS, ImapSettings, MailServer, ids_in, is_address
@@ -53,11 +53,11 @@ def is_own(draft: Draft, settings: ImapSettings) -> bool:
     return is_from_us and _OWN.fullmatch(own_id_in(draft.upstream_id)) is not None
 
 
-def compose(reply: Outgoing, settings: ImapSettings, now: datetime) -> EmailMessage:
-    """Return the answer; raises `UserError` for a text that cannot be sent, `Refused` if nobody can be answered."""
+def compose(reply: OutgoingReply, settings: ImapSettings, now: datetime) -> EmailMessage:
+    """Return the answer; raises `UserError` for a text that cannot be sent, `Forbidden` if nobody can be answered."""
     text = reply.body.strip()
     if reply.to.source != settings.name:
-        raise Refused("This is no mail of this account.", "answer a mail that came from it")
+        raise Forbidden("This is no mail of this account.", "answer a mail that came from it")
     if not text:
         raise UserError("An answer says something.", "write a text")
     if len(text) > MAX_CHARS:
@@ -68,7 +68,9 @@ def compose(reply: Outgoing, settings: ImapSettings, now: datetime) -> EmailMess
         mail["To"] = [Address(addr_spec=address) for address in recipients(reply.to)]
         mail["Subject"] = _subject(reply.to)
     except (MessageError, ValueError, IndexError, LookupError) as exc:
-        raise Refused("The sender of this mail has no address that can be answered.", "write to them yourself") from exc
+        raise Forbidden(
+            "The sender of this mail has no address that can be answered.", "write to them yourself"
+        ) from exc
     mail["Date"] = format_datetime(now)
     mail["Message-ID"] = answer_id(settings, reply.key)
     if earlier := _earlier(reply.to):
@@ -85,7 +87,7 @@ def recipients(to: Message) -> list[str]:
     named = [each.strip() for each in to.meta.get("answers_go_to", "").split(",") if each.strip()]
     found = [each for each in named or [to.sender.id.removeprefix(UNVERIFIED)] if is_address(each)]
     if not found:
-        raise Refused("The sender of this mail has no address that can be answered.", "write to them yourself")
+        raise Forbidden("The sender of this mail has no address that can be answered.", "write to them yourself")
     return found[:MOST_RECIPIENTS]
 
 
@@ -131,7 +133,7 @@ async def hand_over(
 ) -> None:
     """Sign in and hand a mail over, with `note` right before it may leave.
 
-    Raises `Unavailable`, `NeedsPerson` or `Refused` if it surely has not left, `Uncertain` if it may have.
+    Raises `Unavailable`, `NeedsPerson` or `Forbidden` if it surely has not left, `Uncertain` if it may have.
     """
     client = _client(server, credentials)
     try:
@@ -251,7 +253,7 @@ async def _announce(
         except aiosmtplib.SMTPResponseException as exc:
             raise _answer(server, exc.code, exc.message) from exc
         except (aiosmtplib.SMTPNotSupported, UnicodeError) as exc:
-            raise Refused(f"{server.host} cannot carry this mail.", "answer it in your mail program") from exc
+            raise Forbidden(f"{server.host} cannot carry this mail.", "answer it in your mail program") from exc
         except (aiosmtplib.SMTPException, OSError, ValueError) as exc:
             raise Unavailable(f"The connection to {server.host} was lost.", "it is tried again") from exc
 
@@ -303,7 +305,7 @@ def _answer(server: MailServer, code: int, said: str) -> HarkenError:
     text = f"{server.host} says {code}: {_said(said)}"
     if code < _LASTING:
         return Unavailable(text, "it is tried again", retry_after=AGAIN_SECONDS)
-    return Refused(text, "answer it in your mail program")
+    return Forbidden(text, "answer it in your mail program")
 
 
 def _said(text: str) -> str:
@@ -323,11 +325,11 @@ class SmtpSender:
         self._credentials = credentials
         self._clock = clock
 
-    async def send(self, reply: Outgoing) -> str:
+    async def send(self, reply: OutgoingReply) -> str:
         """Answer a mail; return the answer's own id."""
         server = self._settings.smtp
         if server is None:
-            raise Refused("This account cannot be answered.", f"set sources.{self._settings.name}.smtp_host")
+            raise Forbidden("This account cannot be answered.", f"set sources.{self._settings.name}.smtp_host")
         mail = compose(reply, self._settings, self._clock.now()).as_bytes(policy=SMTP)
         identifier = answer_id(self._settings, reply.key)
         if reply.tried_at is not None:

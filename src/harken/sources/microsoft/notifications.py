@@ -22,7 +22,7 @@ import anyio
 import msgspec
 
 from harken.clock import Clock
-from harken.errors import HarkenError, NotFound, Refused, Unavailable, UserError
+from harken.errors import Forbidden, HarkenError, NotFound, Unavailable, UserError
 from harken.model import Draft, timestamp
 from harken.sources.backoff import doubled
 from harken.sources.door import Accept, DoorAnswer, PostedRequest
@@ -212,7 +212,7 @@ class NoticeDoor:
         return MAX_BYTES
 
     async def take(self, posted: PostedRequest, _accept: Accept) -> DoorAnswer:
-        """Answer the handshake, or pass word on; raises `Refused` if none of it carries a secret of ours."""
+        """Answer the handshake, or pass word on; raises `Forbidden` if none of it carries a secret of ours."""
         token = posted.query.get("validationToken")
         if token is not None:
             return _said_back(token)
@@ -222,7 +222,7 @@ class NoticeDoor:
         heard = [self._hear(entry) for entry in entries]
         if not any(heard):
             self.refusals += 1
-            raise Refused("It does not prove that Microsoft sent it.", "nothing was done")
+            raise Forbidden("It does not prove that Microsoft sent it.", "nothing was done")
         return DoorAnswer(status=ACCEPTED)
 
     def _hear(self, entry: _Notice) -> bool:

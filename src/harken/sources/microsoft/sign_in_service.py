@@ -195,7 +195,7 @@ class _Tokens(Protocol):
     def deserialize(self, state: str) -> None: ...
 
 
-class _Client(Protocol):
+class _MsalClient(Protocol):
     def initiate_device_flow(self, scopes: list[str]) -> dict[str, object]: ...
 
     def acquire_token_by_device_flow(
@@ -220,7 +220,7 @@ class _Client(Protocol):
 class SignInApp:
     """One conversation with the sign-in service, and the tokens that came of it. Made by `open_app`."""
 
-    def __init__(self, client: _Client, tokens: _Tokens, scopes: Sequence[str]) -> None:
+    def __init__(self, client: _MsalClient, tokens: _Tokens, scopes: Sequence[str]) -> None:
         self._client = client
         self._tokens = tokens
         self._scopes = list(scopes)
@@ -271,7 +271,7 @@ def open_app(settings: DelegatedSettings, service: SignInService, tokens: str = 
     kept: _Tokens = msal.SerializableTokenCache()
     with _no_surprises():
         kept.deserialize(tokens)
-        client: _Client = msal.PublicClientApplication(
+        client: _MsalClient = msal.PublicClientApplication(
             settings.client_id,
             authority=f"{settings.authority}/{settings.tenant}",
             token_cache=kept,

@@ -14,8 +14,8 @@ from datetime import timedelta
 from typing import Final
 
 from harken.clock import Clock
-from harken.errors import HarkenError, NotFound, Refused, Uncertain, UserError
-from harken.model import Message, Outgoing
+from harken.errors import Forbidden, HarkenError, NotFound, Uncertain, UserError
+from harken.model import Message, OutgoingReply
 from harken.sources.http import part
 from harken.sources.markup import closing_line, to_html
 from harken.sources.microsoft.client import NEXT_LINK, GraphClient
@@ -61,7 +61,7 @@ class OutlookSender:
         self._known = sent
         self._clock = clock
 
-    async def send(self, reply: Outgoing) -> str:
+    async def send(self, reply: OutgoingReply) -> str:
         """Answer a mail; return the answer's own id, or an id of what it ends with if it cannot be seen yet."""
         # Before it leaves: it may come back before we are told its own id.
         self._known.note(closing_id(reply.key))
@@ -69,10 +69,10 @@ class OutlookSender:
         self._known.note(sent_id)
         return sent_id
 
-    async def _send(self, reply: Outgoing) -> str:
+    async def _send(self, reply: OutgoingReply) -> str:
         text = reply.body.strip()
         if reply.to.source != self._settings.name or not reply.to.conversation:
-            raise Refused("This is no mail of this account.", "answer a mail that came from it")
+            raise Forbidden("This is no mail of this account.", "answer a mail that came from it")
         if not text:
             raise UserError("An answer says something.", "write a text")
         if len(text) > MAX_CHARS:
@@ -95,7 +95,7 @@ class OutlookSender:
                 return sent
         return closing_id(reply.key)
 
-    async def _post(self, original: str, text: str, reply: Outgoing) -> None:
+    async def _post(self, original: str, text: str, reply: OutgoingReply) -> None:
         is_agents = self._settings.is_agent
         closing = closing_line(closing_text(reply.key, is_own_account=is_agents, is_by_owner=reply.is_by_owner))
         body = {"contentType": "HTML", "content": f"{to_html(text)}\n{closing}"}
@@ -140,7 +140,7 @@ class OutlookSender:
         trusts_from = self._settings.trust_from
         return [mail for mail in mails if upstream_id(mail, sender_of(mail, trusts_from=trusts_from)).startswith(mark)]
 
-    async def _sent(self, reply: Outgoing, *, is_tried: bool) -> str:
+    async def _sent(self, reply: OutgoingReply, *, is_tried: bool) -> str:
         """Return an id of this very answer if it has left, else nothing; raises `Uncertain` if that cannot be seen."""
         params = {
             "$filter": f"conversationId eq {quoted(reply.to.conversation)}",

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from harken.clock import Clock
-from harken.errors import NeedsPerson, NotFound, Refused, Unavailable, UserError
+from harken.errors import Forbidden, NeedsPerson, NotFound, Unavailable, UserError
 from harken.model import Draft
 from harken.sources.backoff import MAX_ASKED_SECONDS, FeedTiming, wait_seconds
 from harken.sources.health import HealthRecorder, worst_of
@@ -217,7 +217,7 @@ class OutlookFolderFeed:
             return await self._begin()
         try:
             rows, link = await (self._rows(place.link) if place.link else self._all_rows())
-        except (PositionGone, NotFound, UserError, Refused):
+        except (PositionGone, NotFound, UserError, Forbidden):
             # Too old, of another address, or of a folder that was made anew: only a new beginning tells.
             place = place.begin_again()
             rows, link = await self._all_rows()
@@ -248,7 +248,7 @@ class OutlookFolderFeed:
             return await self._rows(path, _CHANGES)
         except PositionGone as gone:
             raise Unavailable("Microsoft forgets the folder while it is read.", "it is read again") from gone
-        except (NotFound, UserError, Refused) as error:
+        except (NotFound, UserError, Forbidden) as error:
             raise NeedsPerson(
                 f"The mail folder {self._folder} cannot be read: {error.message}",
                 "name a folder as Microsoft does, for example inbox or archive, or by its id",

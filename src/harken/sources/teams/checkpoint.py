@@ -15,7 +15,7 @@ from typing import Final, Self
 import msgspec
 
 from harken.errors import UserError
-from harken.model import Kind
+from harken.model import MessageKind
 from harken.sources.checkpoint import checkpoint_of, read_checkpoint
 from harken.sources.teams.messages import ChatMessage, TeamsChat
 
@@ -103,7 +103,7 @@ class TeamsCheckpoint:
         # A chat may have no last message to show: it says nothing about those behind it.
         return min((chat.last_at for chat in page if chat.last_at), default=0) > self.listed - OVERLAP_MS
 
-    def kind_of(self, chat_id: str, written: ChatMessage) -> Kind | None:
+    def kind_of(self, chat_id: str, written: ChatMessage) -> MessageKind | None:
         """Return what a message says that was read: something new, a change, or nothing."""
         known = self.known(chat_id)
         read_at = known.recent.get(written.id)  # when it had last been changed as it was read
@@ -111,13 +111,13 @@ class TeamsCheckpoint:
             return None
         was_read = read_at is not None or written.created <= known.at - OVERLAP_MS
         if written.is_deleted:
-            return Kind.DELETION if was_read else None
+            return MessageKind.DELETION if was_read else None
         # A reaction changes a message too: it counts when the text was changed, and whether that was read.
         edited = (written.edited or written.modified) if written.is_edited else 0
         if was_read and edited > (known.at - OVERLAP_MS if read_at is None else read_at):
-            return Kind.EDIT
+            return MessageKind.EDIT
         # What may have become visible late is passed on: if it was read, the store knows it.
-        return Kind.MESSAGE if read_at is None else None
+        return MessageKind.MESSAGE if read_at is None else None
 
     def read(self, chat_id: str, gate: str, messages: Iterable[ChatMessage], *, until: int = 0) -> None:
         """Note that a chat was read, up to what was found or, if only a part was asked for, up to `until`."""

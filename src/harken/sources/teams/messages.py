@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from harken.errors import UserError
-from harken.model import Draft, Kind, Message, MessageId, Priority, Sender, TextFormat
+from harken.model import Draft, Message, MessageId, MessageKind, Priority, Sender, TextFormat
 from harken.sources.markup import closing_line, to_html
 from harken.sources.microsoft.responses import Json
 from harken.sources.microsoft.sent import reference
@@ -127,13 +127,17 @@ def upstream_id(chat_id: str, message_id: str) -> str:
     return f"{chat_id}/{message_id}"
 
 
-def chat_draft(written: ChatMessage, *, source: str, chat: TeamsChat, sender: Sender, kind: Kind, me: str) -> Draft:
+def chat_draft(
+    written: ChatMessage, *, source: str, chat: TeamsChat, sender: Sender, kind: MessageKind, me: str
+) -> Draft:
     """Return a message as a draft."""
     json = written.json
     own_id = upstream_id(chat.id, written.id)
-    refers_to = own_id if kind is not Kind.MESSAGE else _quoted_id(chat.id, json)
-    at = {Kind.MESSAGE: written.created, Kind.EDIT: written.edited or written.modified}.get(kind, written.modified)
-    text, text_format = ("", TextFormat.PLAIN) if kind is Kind.DELETION else _text(json)
+    refers_to = own_id if kind is not MessageKind.MESSAGE else _quoted_id(chat.id, json)
+    at = {MessageKind.MESSAGE: written.created, MessageKind.EDIT: written.edited or written.modified}.get(
+        kind, written.modified
+    )
+    text, text_format = ("", TextFormat.PLAIN) if kind is MessageKind.DELETION else _text(json)
     return Draft(
         source=source,
         sender=sender,
@@ -148,8 +152,8 @@ def chat_draft(written: ChatMessage, *, source: str, chat: TeamsChat, sender: Se
         sent_at=datetime.fromtimestamp(at / 1000, UTC),
         priority=Priority.HIGH if text_of(json, "importance") in _URGENT else Priority.NORMAL,
         meta=_meta(json, chat, me),
-        is_question=kind is Kind.MESSAGE and _expects_answer(json, chat, sender, me),
-        is_answer=kind is Kind.MESSAGE and bool(me) and sender.id == me,
+        is_question=kind is MessageKind.MESSAGE and _expects_answer(json, chat, sender, me),
+        is_answer=kind is MessageKind.MESSAGE and bool(me) and sender.id == me,
     )
 
 

@@ -18,7 +18,7 @@ from typing import Final
 import anyio
 
 from harken.errors import HarkenError, NeedsPerson, Unavailable
-from harken.model import Draft, Kind, timestamp
+from harken.model import Draft, MessageKind, timestamp
 from harken.sources.http import part
 from harken.sources.microsoft.client import CHAT_SECONDS, NEXT_LINK, GraphClient
 from harken.sources.microsoft.limits import CHAT, CHATS
@@ -469,7 +469,7 @@ class ChatPoll:
             kind = place.kind_of(chat.id, written)
             draft = self._draft(chat, written, kind) if kind else None
             if draft is not None:
-                at = written.created if kind is Kind.MESSAGE else written.modified
+                at = written.created if kind is MessageKind.MESSAGE else written.modified
                 found.append(((at, len(written.id), written.id), draft))
         is_behind = self._is_behind(place, chat, changes)
         gate = place.known(chat.id).gate if is_behind else "" if changes.until else chat.gate
@@ -499,7 +499,7 @@ class ChatPoll:
         elif known is not None:
             known.looked_at, known.is_owed = now, False
 
-    def _draft(self, chat: TeamsChat, written: ChatMessage, kind: Kind) -> Draft | None:
+    def _draft(self, chat: TeamsChat, written: ChatMessage, kind: MessageKind) -> Draft | None:
         sender, me = sender_of(written.json), self._who
         if sender is None or sender.id.casefold() in self._muted:
             return None

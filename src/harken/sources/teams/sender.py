@@ -16,8 +16,8 @@ from typing import Final
 import anyio
 
 from harken.clock import Clock
-from harken.errors import HarkenError, NotFound, Refused, Unavailable, Uncertain, UserError
-from harken.model import Message, MessageId, Outgoing, timestamp
+from harken.errors import Forbidden, HarkenError, NotFound, Unavailable, Uncertain, UserError
+from harken.model import Message, MessageId, OutgoingReply, timestamp
 from harken.sources.http import part
 from harken.sources.microsoft.client import NEXT_LINK, GraphClient
 from harken.sources.microsoft.limits import CHAT
@@ -156,7 +156,7 @@ class TeamsSender:
         self._held: dict[MessageId, str] = {}  # ids of what we put into places, which a look may not show at once
         self._turns = ChatLocks()
 
-    async def send(self, reply: Outgoing) -> str:
+    async def send(self, reply: OutgoingReply) -> str:
         """Send a reply once and return its upstream id; raises `Uncertain` if it may be there and is not found."""
         chat_id = self._chat_of(reply.to)
         mark = reference(reply.key)
@@ -233,7 +233,7 @@ class TeamsSender:
 
     def _chat_of(self, message: Message) -> str:
         if message.source != self._settings.name or not message.conversation:
-            raise Refused("This message did not come from a chat of this account.", "answer it where it came from")
+            raise Forbidden("This message did not come from a chat of this account.", "answer it where it came from")
         return message.conversation
 
     def _account(self) -> str:
@@ -242,12 +242,12 @@ class TeamsSender:
             return me
         raise Unavailable("It is not known yet who is signed in.", "it is tried again", retry_after=LOOK_AGAIN_SECONDS)
 
-    def _check_settled(self, reply: Outgoing, found: SentLookup) -> None:
+    def _check_settled(self, reply: OutgoingReply, found: SentLookup) -> None:
         """Let nothing be sent that an earlier try may still send, or may have sent where nobody has looked."""
         if reply.tried_at is not None and (abs(self._clock.now() - reply.tried_at) < SETTLED or not found.is_whole):
             raise _uncertain()
 
-    async def _put_in(self, reply: Outgoing, place: str, content: ReplyContent, mark: str) -> str:
+    async def _put_in(self, reply: OutgoingReply, place: str, content: ReplyContent, mark: str) -> str:
         """Edit the answer into its place. Only if that is refused for good it becomes a message of its own."""
         chat_id = reply.to.conversation
         try:
@@ -288,7 +288,7 @@ class TeamsSender:
         self._sent.note(upstream_id(chat_id, message_id))
         await self._client.post(path, {}, lane=f"{CHAT}{chat_id}")
 
-    async def _post(self, reply: Outgoing, content: ReplyContent, mark: str) -> str:
+    async def _post(self, reply: OutgoingReply, content: ReplyContent, mark: str) -> str:
         chat_id = reply.to.conversation
         with self._sent.pending(content.html), self._sent.pending(content.plain):
             own = await self._posted(chat_id, content, reply.key, reply.hand_over)
@@ -315,7 +315,7 @@ class TeamsSender:
         except OutcomeUnknown:
             return ""
 
-    async def _look_for(self, reply: Outgoing, mark: str) -> SentLookup:
+    async def _look_for(self, reply: OutgoingReply, mark: str) -> SentLookup:
         """Look for a reply: it is newer than what it answers and, but for how clocks differ, than its row."""
         after = _said_at(reply.to)
         if reply.created_at is not None:

@@ -97,7 +97,7 @@ class SignatureCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """How one service posts. `check` raises `Refused`, `read` raises `UserError`; both are quick and pure."""
+    """How one service posts. `check` raises `Forbidden`, `read` raises `UserError`; both are quick and pure."""
 
     name: str
     title: str

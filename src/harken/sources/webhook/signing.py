@@ -12,7 +12,7 @@ import hmac
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from harken.errors import Refused, UserError
+from harken.errors import Forbidden, UserError
 from harken.sources.door import PostedRequest
 
 Keys: TypeAlias = tuple[bytes, ...]
@@ -82,10 +82,10 @@ def check_signed(
 ) -> None:
     """Refuse a signature that is not that of these bytes."""
     if not given:
-        raise Refused(MISSING)
+        raise Forbidden(MISSING)
     expected = [_raw(prefix + signature(key, signed, digest=digest, encoding=encoding)) for key in keys]
     if not _has_match(expected, [_raw(given)]):
-        raise Refused(WRONG)
+        raise Forbidden(WRONG)
 
 
 def check_standard(posted: PostedRequest, keys: Keys, now: float, window: float) -> None:
@@ -93,45 +93,45 @@ def check_standard(posted: PostedRequest, keys: Keys, now: float, window: float)
     own_id, stamp = posted.headers.get("webhook-id", ""), posted.headers.get("webhook-timestamp", "")
     given = posted.headers.get("webhook-signature", "")
     if not own_id or not given:
-        raise Refused(MISSING)
+        raise Forbidden(MISSING)
     check_stamp(stamp, now, window)
     signed = b"%b.%b.%b" % (_raw(own_id), _raw(stamp), posted.body)
     expected = [_raw(STANDARD_VERSION + signature(key, signed, encoding=BASE64)) for key in keys]
     said = [_raw(each) for each in given.split(" ")[:MAX_SIGNATURES]]
     if not _has_match(expected, said):
-        raise Refused(WRONG)
+        raise Forbidden(WRONG)
 
 
 def check_stamp(stamp: str, now: float, window: float) -> None:
     """Refuse a time in seconds that is too far from now."""
     if not stamp:
-        raise Refused(MISSING)
+        raise Forbidden(MISSING)
     is_number = stamp.isascii() and stamp.isdecimal() and len(stamp) <= MAX_STAMP_DIGITS
     if not is_number or abs(now - int(stamp)) > window:
-        raise Refused(LATE)
+        raise Forbidden(LATE)
 
 
 def check_bearer(posted: PostedRequest, keys: Keys, header: str = "authorization") -> None:
     """Refuse a post that does not bring one of the secrets: as a bearer's token, or as the password of anybody."""
     scheme, _, rest = posted.headers.get(header, "").partition(" ")
     if not rest:
-        raise Refused(MISSING)
+        raise Forbidden(MISSING)
     given = rest.strip()
     if scheme.lower() == "basic":
         given = _password(given)
     elif scheme.lower() != "bearer":
-        raise Refused(MISSING)
+        raise Forbidden(MISSING)
     if not is_one_of(keys, given):
-        raise Refused(WRONG)
+        raise Forbidden(WRONG)
 
 
 def check_token(posted: PostedRequest, keys: Keys, header: str, *, prefix: str = "") -> None:
     """Refuse a post whose header is not one of the secrets."""
     given = posted.headers.get(header, "")
     if not given:
-        raise Refused(MISSING)
+        raise Forbidden(MISSING)
     if not given.startswith(prefix) or not is_one_of(keys, given.removeprefix(prefix)):
-        raise Refused(WRONG)
+        raise Forbidden(WRONG)
 
 
 def _has_match(expected: Sequence[bytes], given: Sequence[bytes]) -> bool:

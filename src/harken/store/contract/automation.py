@@ -94,7 +94,7 @@ class ActionStore(Protocol):
     """What matches asked for, and what the person asked for by hand. Changes ring for `ACTIONS`."""
 
     async def add(self, message: MessageId, order: Order, by: str, *, key: str = "") -> Action:
-        """Queue an action that no rule asked for. Raises `Refused` when `MOST_WAITING` wait already.
+        """Queue an action that no rule asked for. Raises `Forbidden` when `MOST_WAITING` wait already.
 
         With a `key` that was used before, returns that action and changes nothing.
         """

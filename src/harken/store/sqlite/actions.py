@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from harken.automation import ACTIONS, MOST_WAITING, Action, ActionId, ActionState, Mode, Order, RunId
-from harken.errors import Conflict, NotFound, Refused, UserError
+from harken.errors import Conflict, Forbidden, NotFound, UserError
 from harken.model import MessageId, fresh_id
 from harken.store.contract.automation import CONFIRM_EXPIRES
 from harken.store.sqlite.message_rows import BY_ID as MESSAGE_BY_ID
@@ -79,7 +79,7 @@ def add(tx: Transaction, message: MessageId, order: Order, by: str, key: str) ->
     if tx.execute(MESSAGE_BY_ID, (message,)).fetchone() is None:
         raise NotFound(f"There is no message {message[:80]!r}.", "See the ids with: harken list")
     if waiting(tx.connection) >= MOST_WAITING:
-        raise Refused(f"{MOST_WAITING} actions wait already.", "Answer or decline some first: harken channel confirm")
+        raise Forbidden(f"{MOST_WAITING} actions wait already.", "Answer or decline some first: harken channel confirm")
     action = Action(
         id=_unused_id(tx),
         rule="",

@@ -21,13 +21,13 @@ from harken.model import (
     Consumer,
     Delivery,
     DeliveryId,
+    DeliveryState,
     Mailbox,
     Message,
     MessageId,
     Reader,
     Selection,
     SessionKey,
-    State,
     fresh_id,
 )
 from harken.store.contract.deliveries import (
@@ -195,7 +195,7 @@ def acknowledge(tx: Transaction, reader: Reader, messages: Collection[MessageId]
 def _see(tx: Transaction, reader: Reader, message: Message, evidence: str) -> Delivery | None:
     place = (reader.consumer, message.mailbox, message.seq)
     row = tx.execute(OF_CONSUMER, place).fetchone()
-    if row is not None and State(row[3]).is_final:
+    if row is not None and DeliveryState(row[3]).is_final:
         return None
     if row is None:
         tx.execute(

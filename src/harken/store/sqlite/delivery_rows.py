@@ -10,10 +10,10 @@ from harken.model import (
     Consumer,
     Delivery,
     DeliveryId,
+    DeliveryState,
     Message,
     MessageId,
     SessionKey,
-    State,
     fresh_id,
 )
 from harken.store.sqlite.message_rows import HEAD
@@ -92,7 +92,7 @@ def delivery_from(row: Sequence[Any]) -> Delivery:
         id=DeliveryId(row[0]),
         message_id=MessageId(row[1]),
         consumer=Consumer(row[2]),
-        state=State(row[3]),
+        state=DeliveryState(row[3]),
         surface=row[4],
         session=SessionKey(row[5]),
         offered_at=from_micros(row[6]),

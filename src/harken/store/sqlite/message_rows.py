@@ -9,10 +9,10 @@ import msgspec
 
 from harken.model import (
     Attention,
-    Kind,
     Mailbox,
     Message,
     MessageId,
+    MessageKind,
     Priority,
     Sender,
     Trust,
@@ -72,7 +72,7 @@ def from_row(row: Sequence[Any]) -> Message:
         channel=row[5],
         conversation=row[6],
         thread=row[7],
-        kind=Kind(row[8]),
+        kind=MessageKind(row[8]),
         trust=Trust(row[9]),
         attention=Attention(row[10]),
         priority=Priority(row[11]),

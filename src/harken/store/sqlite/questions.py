@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from harken.model import RULES, WATCH, Kind, Mailbox, Message, MessageId, NewMessage
+from harken.model import RULES, WATCH, Mailbox, Message, MessageId, MessageKind, NewMessage
 from harken.store.contract.messages import AppendResult
 from harken.store.contract.questions import Question, QuestionCount
 from harken.store.sqlite.message_rows import BY_ID, COLUMNS, MESSAGE_WIDTH, from_row
@@ -68,7 +68,7 @@ def note_appended(tx: Transaction, new: Sequence[NewMessage], appended: Sequence
         if asked.is_answer:
             # Whoever wrote there has read what stands above it, whoever asked.
             _close(tx, _earlier(tx, message, ""), BY_PERSON_UPSTREAM)
-        if message.kind is Kind.DELETION and message.refers_to is not None:
+        if message.kind is MessageKind.DELETION and message.refers_to is not None:
             _close(tx, (message.refers_to,), BY_DELETION)
 
 

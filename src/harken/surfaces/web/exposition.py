@@ -17,7 +17,7 @@ from typing import Final
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """What a family's numbers are."""
 
     COUNTER = "counter"
@@ -26,17 +26,17 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class FamilyInfo:
     """What is measured, declared once: its name, what kind of number it is, and what it says."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MetricSample:
     """One number, with the values of its family's labels in their order."""
 
     value: float
@@ -44,7 +44,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class MetricHistogram:
     """What a histogram says: how many were at most each bound (and the last: above all), and their sum."""
 
     bounds: Sequence[float]
@@ -53,12 +53,12 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MetricFamily:
     """A family with what was found."""
 
-    family: Family
-    samples: Sequence[Sample] = ()
-    spread: Spread | None = None
+    family: FamilyInfo
+    samples: Sequence[MetricSample] = ()
+    spread: MetricHistogram | None = None
 
 
 @dataclass(slots=True)
@@ -79,17 +79,17 @@ class Buckets:
         self.counts[place] += 1
         self.total += value
 
-    def spread(self) -> Spread:
+    def spread(self) -> MetricHistogram:
         """Return what was counted until now."""
-        return Spread(bounds=self.bounds, counts=tuple(self.counts), total=self.total)
+        return MetricHistogram(bounds=self.bounds, counts=tuple(self.counts), total=self.total)
 
 
-def exposition(found: Iterable[Measured]) -> str:
+def exposition(found: Iterable[MetricFamily]) -> str:
     """Return everything that was measured as one text."""
     return "".join(f"{line}\n" for measured in found for line in _lines(measured))
 
 
-def _lines(measured: Measured) -> Iterator[str]:
+def _lines(measured: MetricFamily) -> Iterator[str]:
     family = measured.family
     yield f"# HELP {family.name} {_escaped(family.help)}"
     yield f"# TYPE {family.name} {family.kind}"
@@ -99,7 +99,7 @@ def _lines(measured: Measured) -> Iterator[str]:
         yield from _spread_lines(family.name, measured.spread)
 
 
-def _spread_lines(name: str, spread: Spread) -> Iterator[str]:
+def _spread_lines(name: str, spread: MetricHistogram) -> Iterator[str]:
     counts = list(accumulate(spread.counts))
     for bound, count in zip((*spread.bounds, math.inf), counts, strict=True):
         yield f"{name}_bucket{_labels({'le': _number(bound)})} {count}"

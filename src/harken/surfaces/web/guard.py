@@ -21,7 +21,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from harken.errors import HarkenError, Refused, UserError
+from harken.errors import Forbidden, HarkenError, UserError
 from harken.surfaces.web import proofs
 from harken.surfaces.web.answers import FORBIDDEN, TOO_LARGE, UNAUTHORIZED, error_answer, wants_page
 from harken.surfaces.web.proofs import SignedRequest
@@ -39,7 +39,7 @@ OWN_SITES = frozenset({"", "same-origin", "none"})  # not sent, our own page, ty
 ONCE = ("host", "origin", "authorization", "content-length", proofs.PROOF_HEADER)
 IS_OPEN = "is_page_session_open"  # in the state of a request: tells whether its session has not ended meanwhile
 
-ClientCheck = Callable[[Scope], Refused | None]
+ClientCheck = Callable[[Scope], Forbidden | None]
 """Says why a request is refused because of the program that it comes from, whatever it carries."""
 
 _POLICY = (
@@ -184,10 +184,10 @@ class HttpGuard:
     def _refusal(self, asked: _GuardedRequest) -> _Refusal | None:
         host, origin = asked.get("host"), asked.headers.get("origin")
         if asked.is_ambiguous:
-            return _Refusal(status=FORBIDDEN, error=Refused("A header is there twice.", "Send each header once."))
+            return _Refusal(status=FORBIDDEN, error=Forbidden("A header is there twice.", "Send each header once."))
         if host not in self._hosts:
             hint = "Use the address that `harken status` shows."
-            return _Refusal(status=FORBIDDEN, error=Refused("This host name is not served.", hint))
+            return _Refusal(status=FORBIDDEN, error=Forbidden("This host name is not served.", hint))
         if origin is not None and origin != f"http://{host}":
             return _foreign()
         if not asked.is_open and (refusal := self._unknown(asked)) is not None:
@@ -219,16 +219,16 @@ def too_large() -> UserError:
 
 
 def _foreign() -> _Refusal:
-    error = Refused("Requests from other pages are not served.", "Use the address that `harken status` shows.")
+    error = Forbidden("Requests from other pages are not served.", "Use the address that `harken status` shows.")
     return _Refusal(status=FORBIDDEN, error=error)
 
 
 def _signed_out() -> _Refusal:
-    return _Refusal(status=UNAUTHORIZED, error=Refused("You are not signed in.", "In a terminal: harken open"))
+    return _Refusal(status=UNAUTHORIZED, error=Forbidden("You are not signed in.", "In a terminal: harken open"))
 
 
-def _no_token() -> Refused:
-    return Refused("A token is needed.", "Send the content of HOME/token as a bearer token.")
+def _no_token() -> Forbidden:
+    return Forbidden("A token is needed.", "Send the content of HOME/token as a bearer token.")
 
 
 def _bounded(receive: Receive) -> Receive:

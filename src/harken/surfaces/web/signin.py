@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from harken.clock import Clock
-from harken.errors import Refused
+from harken.errors import Forbidden
 from harken.surfaces.web.answers import FORBIDDEN, error_answer, json_answer
 from harken.surfaces.web.page_sessions import PageSession, PageSessions
 from harken.surfaces.web.proofs import NumberState, Proof, SignedRequest, TicketBook, encoded, is_same, masked, tagged
@@ -181,7 +181,7 @@ async def _sign_in_page(shell: PageShell, _request: Request) -> Response:
 
 
 async def _sign_in(sign_ins: SignIns, request: Request) -> Response:
-    refused = error_answer(Refused("This link does not work any more.", "For a new one: harken open"), FORBIDDEN)
+    refused = error_answer(Forbidden("This link does not work any more.", "For a new one: harken open"), FORBIDDEN)
     try:
         asked = msgspec.json.decode(await request.body(), type=SignInRequest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -191,7 +191,7 @@ async def _sign_in(sign_ins: SignIns, request: Request) -> Response:
 
 
 async def _renew(sign_ins: SignIns, request: Request) -> Response:
-    refused = error_answer(Refused("There is no key to renew.", "Load the page again."), FORBIDDEN)
+    refused = error_answer(Forbidden("There is no key to renew.", "Load the page again."), FORBIDDEN)
     visit: PageVisit | None = getattr(request.state, VISIT, None)
     try:
         asked = msgspec.json.decode(await request.body(), type=RenewRequest)

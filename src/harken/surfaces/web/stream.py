@@ -46,10 +46,10 @@ class StreamRequest:
 
 def event_routes(ticker: Ticker) -> list[Route]:
     """Return the route of the stream."""
-    return [Route("/events", EventStream(ticker), methods=["GET"])]
+    return [Route("/events", TickerStream(ticker), methods=["GET"])]
 
 
-class EventStream:
+class TickerStream:
     """An ASGI application that tells until the client goes or the daemon stops."""
 
     def __init__(self, ticker: Ticker) -> None:

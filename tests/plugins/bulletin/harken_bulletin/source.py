@@ -9,8 +9,8 @@ from typing import Final
 import anyio
 
 from harken.clock import Clock
-from harken.errors import NeedsPerson, Refused, UserError
-from harken.model import Draft, Outgoing, Sender
+from harken.errors import Forbidden, NeedsPerson, UserError
+from harken.model import Draft, OutgoingReply, Sender
 from harken.sources.backoff import FeedTiming, wait_seconds
 from harken.sources.health import HealthRecorder
 from harken.sources.source import Batch, Source, SourceEntry, SourceHealth
@@ -131,11 +131,11 @@ class BulletinSender:
     def __init__(self, settings: BulletinSettings) -> None:
         self._settings = settings
 
-    async def send(self, reply: Outgoing) -> str:
+    async def send(self, reply: OutgoingReply) -> str:
         """Write an answer under its key, so that a second try is the same file."""
         note = self._settings.folder / Path(reply.to.upstream_id).name
         if not await anyio.Path(note).exists():
-            raise Refused("The note is not there any more.", "nobody would read the answer")
+            raise Forbidden("The note is not there any more.", "nobody would read the answer")
         answer = note.with_name(f"{note.stem}.{reply.key}.answer")
         await reply.hand_over()
         await anyio.Path(answer).write_text(reply.body)

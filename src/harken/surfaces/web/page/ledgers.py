@@ -14,27 +14,27 @@ from typing import Final
 
 from harken.inbox.results import LedgerEntry
 from harken.inbox.views import TimelineItem
-from harken.model import REPLIES, TASK, Delivery, State
+from harken.model import REPLIES, TASK, Delivery, DeliveryState
 
 # From the best to the worst: the first that anyone is in is what the line says.
 _ORDER: Final = (
-    State.ANSWERED,
-    State.SEEN,
-    State.OFFERED,
-    State.QUEUED,
-    State.FAILED,
-    State.REFUSED,
-    State.EXPIRED,
+    DeliveryState.ANSWERED,
+    DeliveryState.SEEN,
+    DeliveryState.OFFERED,
+    DeliveryState.QUEUED,
+    DeliveryState.FAILED,
+    DeliveryState.REFUSED,
+    DeliveryState.EXPIRED,
 )
-_SAID: Final[Mapping[State, str]] = MappingProxyType(
+_SAID: Final[Mapping[DeliveryState, str]] = MappingProxyType(
     {
-        State.ANSWERED: "answered by",
-        State.SEEN: "seen by",
-        State.OFFERED: "offered to",
-        State.QUEUED: "waiting for",
-        State.FAILED: "failed for",
-        State.REFUSED: "refused by",
-        State.EXPIRED: "expired for",
+        DeliveryState.ANSWERED: "answered by",
+        DeliveryState.SEEN: "seen by",
+        DeliveryState.OFFERED: "offered to",
+        DeliveryState.QUEUED: "waiting for",
+        DeliveryState.FAILED: "failed for",
+        DeliveryState.REFUSED: "refused by",
+        DeliveryState.EXPIRED: "expired for",
     }
 )
 _SURFACES: Final[Mapping[str, str]] = MappingProxyType(
@@ -116,11 +116,11 @@ def _line(entries: Sequence[LedgerEntry]) -> LedgerStep:
     if delivery is None:
         return LedgerStep(text=text)
     match first.state:
-        case State.ANSWERED:
+        case DeliveryState.ANSWERED:
             return LedgerStep(text=text, at=delivery.answered_at)
-        case State.SEEN:
+        case DeliveryState.SEEN:
             return LedgerStep(text=text, at=delivery.seen_at, note=surface_words(delivery.surface))
-        case State.OFFERED:
+        case DeliveryState.OFFERED:
             return LedgerStep(text=text, at=delivery.offered_at, note="not proven yet")
         case _:
             return LedgerStep(text=text, note=delivery.reason)
@@ -128,7 +128,9 @@ def _line(entries: Sequence[LedgerEntry]) -> LedgerStep:
 
 def _rest(others: Sequence[LedgerEntry]) -> str:
     open_for = [entry for entry in others if not entry.state.is_final]
-    lost_for = [entry for entry in others if entry.state in (State.FAILED, State.REFUSED, State.EXPIRED)]
+    lost_for = [
+        entry for entry in others if entry.state in (DeliveryState.FAILED, DeliveryState.REFUSED, DeliveryState.EXPIRED)
+    ]
     said = [f"not yet by {_names(open_for)}"] if open_for else []
     said += [f"{entry.state.value} for {_short(reader_name(entry.consumer))}" for entry in lost_for[:MOST_NAMED]]
     return ", ".join(said)
@@ -162,9 +164,9 @@ def _steps(delivery: Delivery) -> list[LedgerStep]:
         steps.append(LedgerStep(text="seen", at=delivery.seen_at, note=f"proof: {delivery.evidence}"))
     if delivery.answered_at:
         steps.append(LedgerStep(text="answered", at=delivery.answered_at))
-    if delivery.state in (State.FAILED, State.REFUSED, State.EXPIRED):
+    if delivery.state in (DeliveryState.FAILED, DeliveryState.REFUSED, DeliveryState.EXPIRED):
         steps.append(LedgerStep(text=delivery.state.value, note=delivery.reason))
-    if delivery.state is State.OFFERED:
+    if delivery.state is DeliveryState.OFFERED:
         steps.append(LedgerStep(text="no proof yet that it was read", note="it is offered again"))
     return steps
 

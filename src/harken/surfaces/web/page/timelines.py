@@ -22,7 +22,7 @@ from harken.errors import NotFound, TooLong, UserError
 from harken.inbox import SendResult
 from harken.inbox.results import TaskProgress
 from harken.inbox.views import MailOverview, Timeline, TimelineItem
-from harken.model import INBOX, LOCAL, REPLIES, TASK, Mailbox, State, TaskState, fresh_id
+from harken.model import INBOX, LOCAL, REPLIES, TASK, DeliveryState, Mailbox, TaskState, fresh_id
 from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page.forms import form_of, number, once_key
 from harken.surfaces.web.page.ledgers import ledger_of
@@ -150,7 +150,7 @@ class TimelinePages:
         """Answer with what became of a message that was sent, or what will happen to it now."""
         item = await self._front.views.item(request.path_params["ref"])
         message, ledger = item.message, ledger_of(item)
-        is_waiting = ledger is not None and ledger.state == State.QUEUED.value
+        is_waiting = ledger is not None and ledger.state == DeliveryState.QUEUED.value
         told = await self._front.views.forecast(message.mailbox, message.priority.value) if is_waiting else None
         return self._pages.part("sent_now.html.j2", message=message, ledger=ledger, forecast=told)
 
