@@ -24,6 +24,8 @@ MAX_FUNCTION_LINES: Final = 60
 MAX_FUNCTION_STATEMENTS: Final = 40
 MAX_SUPPRESSIONS: Final = 6
 MIN_REASON_WORDS: Final = 2
+MAX_ONE_IMPORTER_PERCENT: Final = 30
+ENOUGH_MODULES: Final = 20  # a share of fewer says nothing
 
 # The supervisor keeps loops alive; the writer thread hands whatever a job raised to the caller that waits for it; a
 # plugin is other people's code, and a broken one stops nothing else.
@@ -45,6 +47,13 @@ LOCK_FILES: Final = ("requirements.lock", "requirements-dev.lock")
 SKIPPED_FOLDERS: Final = frozenset({"__pycache__", "node_modules"})
 
 EMPTY_NAMES: Final = frozenset({"util", "utils", "helper", "helpers", "common", "manager", "managers", "core"})
+IRREGULAR_PARTICIPLES: Final = frozenset(
+    {"Chosen", "Done", "Gone", "Heard", "Held", "Kept", "Left", "Lost", "Sent", "Shown", "Told", "Written"}
+)
+# They end as participles do, and are nouns.
+PLAIN_NOUNS: Final = frozenset(
+    {"Embed", "Feed", "Finding", "Need", "Ring", "Seed", "Setting", "Shed", "String", "Thing"}
+)
 BROAD_ERRORS: Final = frozenset({"Exception", "BaseException"})
 SLEEPING_MODULES: Final = frozenset({"time", "anyio", "asyncio", "trio"})
 MOCK_MODULES: Final = frozenset({"mock", "pytest_mock", "unittest.mock"})
@@ -127,6 +136,9 @@ class Rule(StrEnum):
     HOST_NAME = "host-name"
     SESSION_CHANGE = "session-change"
     SOURCE_KIND_NAME = "source-kind-name"
+    CLASS_NAME = "class-name"
+    PARTICIPLE_CLASS = "participle-class"
+    ONE_IMPORTER = "one-importer"
     LOCK_PLACE = "lock-place"
     LOCK_HASH = "lock-hash"
 
@@ -167,6 +179,8 @@ def check(root: Path, max_suppressions: int = MAX_SUPPRESSIONS) -> list[Finding]
     findings += suppression_count(files, max_suppressions)
     findings += host_name(files)
     findings += source_kind_name(files)
+    findings += class_name(files)
+    findings += one_importer(files)
     findings += [finding for name in LOCK_FILES for finding in lock_file(root, name)]
     return sorted(findings)
 
@@ -339,6 +353,61 @@ def source_kind_name(files: list[SourceFile]) -> Iterator[Finding]:
                     yield file.finding(_line(node), Rule.SOURCE_KIND_NAME, why)
 
 
+def class_name(files: list[SourceFile]) -> Iterator[Finding]:
+    """A class name means one thing: it is defined once in the package."""
+    first: dict[str, str] = {}
+    for file in files:
+        if not file.path.startswith("src/"):
+            continue
+        for node in file.tree.body:
+            if isinstance(node, ast.ClassDef):
+                if node.name in first:
+                    why = f"{node.name} is defined in {first[node.name]} too: say in the name which one it is"
+                    yield file.finding(_line(node), Rule.CLASS_NAME, why)
+                first.setdefault(node.name, file.path)
+
+
+def participle_class(file: SourceFile) -> Iterator[Finding]:
+    """A class is named by a noun: a participle says what happened to something, and not what it is."""
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.ClassDef):
+            word = node.name.removeprefix("_")
+            is_regular = re.fullmatch(r"[A-Z][a-z]+(?:ed|ing)", word) is not None
+            if (is_regular or word in IRREGULAR_PARTICIPLES) and word not in PLAIN_NOUNS:
+                why = f"{node.name} is a participle: name the thing, such as {word}Message"
+                yield file.finding(_line(node), Rule.PARTICIPLE_CLASS, why)
+
+
+def one_importer(files: list[SourceFile]) -> Iterator[Finding]:
+    """Most modules are of use to several others: one that serves a single module is often a part of it."""
+    modules = {_module_of(file.path): file for file in files if file.path.startswith("src/")}
+    importers: dict[str, set[str]] = {name: set() for name in modules}
+    for name, file in modules.items():
+        for node in ast.walk(file.tree):
+            for imported in _imported_names(node):
+                found = imported if imported in modules else imported.rpartition(".")[0]
+                if found in modules and found != name:
+                    importers[found].add(name)
+    single = sorted(name for name, users in importers.items() if len(users) == 1)
+    percent = round(100 * len(single) / max(1, len(modules)))
+    if len(modules) >= ENOUGH_MODULES and percent > MAX_ONE_IMPORTER_PERCENT:
+        why = f"{percent} % of the modules have one importer, at most {MAX_ONE_IMPORTER_PERCENT} %: merge some"
+        yield modules[single[-1]].finding(1, Rule.ONE_IMPORTER, why)
+
+
+def _module_of(path: str) -> str:
+    return path.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _imported_names(node: ast.AST) -> list[str]:
+    """Return what a statement imports, by full names."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    return []
+
+
 def _kind_names(tree: ast.Module) -> Iterator[str]:
     """Yield the name that a declaration gives its kind."""
     for node in ast.walk(tree):
@@ -421,7 +490,7 @@ def _checks_for(path: str) -> tuple[Check, ...]:
     if path.startswith("tests/"):
         return (suppression_reason, test_sleep, test_mock)
     checks: tuple[Check, ...] = (module_length, function_size, broad_except, module_state, empty_name)
-    checks = (*checks, possessive, suppression_reason, session_change)
+    checks = (*checks, possessive, suppression_reason, session_change, participle_class)
     return (*checks, edge_stdlib) if path.startswith(EDGE) else checks
 
 

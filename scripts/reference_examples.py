@@ -104,7 +104,7 @@ class Examples:
     commands: Mapping[str, Json]
 
 
-class Masked:
+class MaskedText:
     """Replaces what differs from run to run: ids by the order of their appearance, processes, versions and places."""
 
     def __init__(self, messages: Sequence[Message] = ()) -> None:
@@ -434,7 +434,7 @@ EXAMPLE_CHANGES: Final = FolderChanges(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class PlayedExample:
     """What a play left behind: its result, the example of each verb, and the messages in order of receipt."""
 
     result: Json
@@ -442,7 +442,7 @@ class Played:
     messages: Sequence[Message]
 
 
-async def on_stage(play: Callable[[Scene], Awaitable[Json]]) -> Played:
+async def on_stage(play: Callable[[Scene], Awaitable[Json]]) -> PlayedExample:
     """Run a play on a fresh home."""
     with tempfile.TemporaryDirectory() as folder:
         home, clock = Home(Path(folder) / "home"), FakeClock()
@@ -451,12 +451,12 @@ async def on_stage(play: Callable[[Scene], Awaitable[Json]]) -> Played:
             return await _played(play, home, clock)
 
 
-async def _played(play: Callable[[Scene], Awaitable[Json]], home: Home, clock: FakeClock) -> Played:
+async def _played(play: Callable[[Scene], Awaitable[Json]], home: Home, clock: FakeClock) -> PlayedExample:
     async with compose(home, Settings(sources={"ci": EXAMPLE_SOURCE}), clock) as daemon:
         scene = Scene(daemon=daemon, clock=clock, taken={})
         result = await play(scene)
         messages = await daemon.store.messages.page(Filter(), 100)
-        return Played(result=result, taken=_at_home(scene.taken, home), messages=messages)
+        return PlayedExample(result=result, taken=_at_home(scene.taken, home), messages=messages)
 
 
 def _at_home(taken: Mapping[str, tuple[Json, Json]], home: Home) -> dict[str, tuple[Json, Json]]:
@@ -495,13 +495,13 @@ def run_commands() -> dict[str, Json]:
 def run_everything() -> Examples:
     """Return every example, with nothing in it that differs from run to run."""
     played = anyio.run(on_stage, play_verbs)
-    mask = Masked(played.messages)
+    mask = MaskedText(played.messages)
     verbs = {name: (mask.json(given), mask.json(result)) for name, (given, result) in played.taken.items()}
     status, read, pulled = (verbs[name][1] for name in ("status", "read", "pull"))
     piece = verbs.pop("piece")[1]
     changes: Json = reaction_shapes.changes(EXAMPLE_CHANGES)
     played = anyio.run(on_stage, play_tools)
-    mask = Masked(played.messages)
+    mask = MaskedText(played.messages)
     tools = {name: (mask.json(given), mask.json(result)) for name, (given, result) in played.result.items()}
     return Examples(
         verbs=verbs,
@@ -537,7 +537,7 @@ def run_everything() -> Examples:
         resource=mask.json(render.inbox_state(1, played.messages)),
         ping=mask.json(render.log_ping(played.messages[0], 1)),
         lines=example_lines(anyio.run(on_stage, play_events).result),
-        commands={name: Masked().json(found) for name, found in run_commands().items()},
+        commands={name: MaskedText().json(found) for name, found in run_commands().items()},
     )
 
 
@@ -548,7 +548,7 @@ async def fail_tool(scene: Scene) -> Json:
 
 def example_lines(events: Sequence[Event]) -> dict[str, Line]:
     """Return the first line of each kind."""
-    mask = Masked()
+    mask = MaskedText()
     lines: dict[str, Line] = {}
     for event in events:
         text = mask.text(journal_line(event).decode())

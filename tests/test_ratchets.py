@@ -103,6 +103,9 @@ CASES = (
     Case(Rule.TEST_SLEEP, "from time import sleep\nsleep(1)\n", "def sleep(n): ...\nsleep(1)\n", path=TEST, line=2),
     Case(Rule.TEST_MOCK, "import unittest.mock\n", "import unittest\n", path=TEST),
     Case(Rule.TEST_MOCK, "from unittest import mock\n", "from unittest import case\n", path=TEST),
+    Case(Rule.PARTICIPLE_CLASS, "class Wanted: ...\n", "class WantedMessage: ...\n"),
+    Case(Rule.PARTICIPLE_CLASS, "class _Reading: ...\n", "class Feed: ...\n"),
+    Case(Rule.PARTICIPLE_CLASS, "class Told: ...\n", "class Setting: ...\n"),
     Case(Rule.SESSION_CHANGE, "session.is_busy = True\n", "session.work()\n"),
     Case(Rule.SESSION_CHANGE, "self.session.stops += 1\n", "self.session = found\n"),
     Case(Rule.SESSION_CHANGE, "session.last_block, x = None, 1\n", "x, y = session.last_told\n"),
@@ -199,11 +202,36 @@ def test_a_kind_of_source_is_named_in_its_own_folder_only(tmp_path: Path, text: 
     assert _found(tmp_path, MODULE, text) == ([(MODULE, 1, Rule.SOURCE_KIND_NAME)] if is_found else [])
 
 
+def test_a_class_name_is_defined_once(tmp_path: Path) -> None:
+    """A name that means two things is looked up each time it is read."""
+    other = "src/harken/other.py"
+    assert _found(tmp_path, MODULE, "class Ledger: ...\n") == []
+    assert _found(tmp_path, "tests/test_x.py", "class Ledger: ...\n") == []
+    assert _found(tmp_path, other, "class Ledger: ...\n") == [(other, 1, Rule.CLASS_NAME)]
+
+
+def test_few_modules_have_one_importer_only(tmp_path: Path) -> None:
+    """A tree of modules that each serve one other is read by going back and forth."""
+    for number in range(20):
+        _found(tmp_path, f"src/harken/part{number}.py", "")
+    several = "\n".join(f"from harken import part{number}" for number in range(6)) + "\n"
+    assert _found(tmp_path, "src/harken/use.py", several) == []
+    most = "\n".join(f"from harken import part{number}" for number in range(8)) + "\n"
+    assert [rule for _, _, rule in _found(tmp_path, "src/harken/use.py", most)] == [Rule.ONE_IMPORTER]
+    _found(tmp_path, "src/harken/again.py", most)
+    assert _found(tmp_path, "src/harken/use.py", most) == []
+
+
 def test_every_rule_is_shown_to_fail() -> None:
     """A rule without a case here might never fire, and nobody would notice."""
-    assert {case.rule for case in CASES} | {Rule.SUPPRESSION_CEILING, Rule.HOST_NAME, Rule.SOURCE_KIND_NAME} == set(
-        Rule
-    )
+    of_several_files = {
+        Rule.SUPPRESSION_CEILING,
+        Rule.HOST_NAME,
+        Rule.SOURCE_KIND_NAME,
+        Rule.CLASS_NAME,
+        Rule.ONE_IMPORTER,
+    }
+    assert {case.rule for case in CASES} | of_several_files == set(Rule)
 
 
 def test_findings_are_printed_with_place_rule_and_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
