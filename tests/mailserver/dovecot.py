@@ -142,6 +142,8 @@ class Dovecot:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(READY_SECONDS)
             self._process = None
+            # Its children end a moment later, and until then answer at their sockets: the next one would not start.
+            shutil.rmtree(self.root / "run", ignore_errors=True)
 
     def log(self) -> str:
         """Return what it says of itself."""

@@ -17,6 +17,7 @@ from harken.sources.microsoft.sent import SentMessages
 from harken.sources.outlook import source as outlook
 from harken.sources.outlook.mail import is_proven
 from harken.sources.outlook.settings import read_settings
+from harken.sources.teams.settings import read_settings as read_teams_settings
 from tests.graph.service import serving
 from tests.sources.microsoft.outlook_rig import NAME, Listener, at_once, calling, settings
 
@@ -84,9 +85,10 @@ def test_only_the_person_decides_that_no_proof_is_needed() -> None:
 
     assert not read_settings("mail", entry).trust_from
     assert read_settings("mail", {**entry, "trust_from": True}).trust_from
-    for wrong in ({**entry, "trust_from": "yes"}, {**entry, "kind": "teams", "trust_from": True}):
-        with pytest.raises(UserError, match="trust_from"):
-            read_settings("mail", wrong)
+    with pytest.raises(UserError, match="trust_from"):
+        read_settings("mail", {**entry, "trust_from": "yes"})
+    with pytest.raises(UserError, match="trust_from"):
+        read_teams_settings("chats", {**entry, "kind": "teams", "trust_from": True})
 
 
 @pytest.mark.parametrize(
