@@ -13,8 +13,8 @@ from tests.loss.rig import Nursery, until
 
 SAY = """
 import sys
-from harken.testing.daemon import Caller
-with Caller(sys.argv[1]) as caller:
+from harken.testing.daemon import SocketClient
+with SocketClient(sys.argv[1]) as caller:
     print(caller.call("send", text="from inside")["id"])
 """
 AT_ONCE = 6
