@@ -119,3 +119,14 @@ def test_every_attack_names_the_tests_that_show_what_stops_it() -> None:
             assert named, row
             for path in named:
                 assert re.search(r"^(async )?def test_", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), path
+
+
+def test_every_file_that_the_architecture_names_is_there() -> None:
+    """The page is read beside the code: a module that was moved must be moved there, too."""
+    text = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[\w*]+/)+[\w*]+\.py)`", text))
+    for package, row in re.findall(r"^\| `src/harken/(\w+)` \|(.*)$", text, re.MULTILINE):
+        named |= {f"{package}/**/{module}" for module in re.findall(r"`(\w+\.py)`", row)}
+    source = ROOT / "src" / "harken"
+    assert len(named) > 50
+    assert [name for name in sorted(named) if not any(source.glob(name))] == []
