@@ -1,4 +1,4 @@
-"""What other people's packages offer Harken by entry points, such as hosts and sources, and which of it is broken.
+"""What packages offer Harken by entry points, such as hosts and sources, the parts of it, and which of it is broken.
 
 A package that cannot be used is named with the reason, and stops nothing else. Read from the installed packages'
 own files: `importlib.metadata` would add 30 ms to every command that asks who has started it.
@@ -11,12 +11,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 _INFO: Final = ".dist-info"
 _MOST_REASON: Final = 300
 
 Offered = TypeVar("Offered")
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True, slots=True)
+class LazyPart(Generic[Part]):
+    """A part of a declaration that is imported when it is called for: `package.module:NAME`."""
+
+    path: str
+
+    def __call__(self) -> Part:
+        """Return the part."""
+        module, _, name = self.path.partition(":")
+        found: Part = getattr(import_module(module), name)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def check_declaration(kind: SourceKind) -> None:
     assert kind.title
     assert kind.summary.endswith(".")
     assert kind.speakers in Speakers
-    setup = kind.setup()
+    setup = kind.setup()()
     assert setup.help_text
     flags = [option.flag for option in setup.options]
     assert len(set(flags)) == len(flags)
@@ -80,25 +80,25 @@ def check_declaration(kind: SourceKind) -> None:
 def check_settings(kind: SourceKind, good: Mapping[str, object], secret_key: str) -> None:
     """A good entry is taken; a slip is named with a guess, and what may be a secret is not repeated."""
     whole = {"kind": kind.name, **good}
-    kind.check_settings("it", whole)
+    kind.read_settings()("it", whole)
     assert kind.can_answer("it", whole) in (True, False)
     for shared in ({"enabled": False}, {"trust": "known"}, {"attention": "wake"}):
-        kind.check_settings("it", {**whole, **shared})
+        kind.read_settings()("it", {**whole, **shared})
     some_key = max(good, key=len)
     slip = f"{some_key}x"
     with pytest.raises(UserError) as caught:
-        kind.check_settings("it", {**whole, slip: "1"})
+        kind.read_settings()("it", {**whole, slip: "1"})
     assert f"sources.it.{slip}" in caught.value.message
     assert some_key in caught.value.hint
     if secret_key:
         with pytest.raises(UserError) as caught:
-            kind.check_settings("it", {**whole, secret_key: PASTED})
+            kind.read_settings()("it", {**whole, secret_key: PASTED})
         assert PASTED not in f"{caught.value.message} {caught.value.hint}"
 
 
 def check_unready(kind: SourceKind, good: Mapping[str, object], folder: Path) -> None:
     """A source whose secret is nowhere is there, and its health says so or can at least be asked."""
-    source = kind.make(entry_for(kind, good, folder))
+    source = kind.make()(entry_for(kind, good, folder))
     assert (source.name, source.kind) == ("it", kind.name)
     health = source.health()
     assert isinstance(health, SourceHealth)

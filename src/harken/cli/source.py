@@ -54,7 +54,7 @@ def list_sources(asked: Invocation) -> None:
         if name not in listed:
             note_to_person(f"{name} is in config.toml and not in force: harken reload")
     for fault in kinds().faults:
-        note_to_person(fault.sentence)
+        note_to_person(fault)
     if not listed and not configured(asked.home):
         note_to_person("There is no source. Add one: harken source add NAME --url URL")
 
@@ -111,13 +111,13 @@ def add(context: click.Context, /, **_options: object) -> None:
 
 def _is_of(default: SourceKind, kind: SourceKind, args: list[str]) -> bool:
     """Whether the words are of the default kind after all: a server may be called like another kind."""
-    own, others = ({each.flag for each in one.setup().options} for one in (default, kind))
+    own, others = ({each.flag for each in one.setup()().options} for one in (default, kind))
     return any(word.partition("=")[0] in own - others for word in args[: args.index("--") if "--" in args else None])
 
 
 def _add_command(kind: SourceKind) -> click.Command:
     """Return the command that adds a source of a kind, with the options of that kind and no others."""
-    setup = kind.setup()
+    setup = kind.setup()()
 
     def run(asked: Invocation, *, name: str, is_restarted: bool, **options: object) -> None:
         from harken.cli.source_add import add_source

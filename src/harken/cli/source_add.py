@@ -118,14 +118,14 @@ def remove_source(asked: Invocation, name: str, *, is_restarted: bool) -> None:
     entry = configured(asked.home).get(name)
     kind = kinds().by_name.get(str(entry.get("kind"))) if isinstance(entry, dict) else None
     remove_entry(asked, name, is_restarted=is_restarted)
-    if kind is not None and entry is not None and kind.setup().made_secret(name, entry):
+    if kind is not None and entry is not None and kind.setup()().made_secret(name, entry):
         (asked.home.path / SECRETS_FOLDER / name).unlink(missing_ok=True)
 
 
 def check_source(home: Home, name: str, seconds: float) -> Result:
     """Try a source of config.toml; one that is turned off can be tried before it is turned on."""
     entry = _entry(home, name, entry_named(home, name))
-    report = kinds().named(entry.kind, name).check(entry, _checking(home, seconds))
+    report = kinds().named(entry.kind, name).check()(entry, _checking(home, seconds))
     found: Result = {
         "name": name,
         "kind": entry.kind,
@@ -182,7 +182,7 @@ def sign_in_of(home: Home, name: str) -> SourceSignIn:
             f"Nobody signs in to {name}: it is not of kind {' or '.join(with_one)}.",
             "Its secrets are named in config.toml.",
         )
-    return kind.sign_in(entry)
+    return kind.sign_in()(entry)
 
 
 def post_address(home: Home, path: str) -> str:

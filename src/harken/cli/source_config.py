@@ -132,7 +132,7 @@ def _check(after: bytes, kind: SourceKind, name: str, entry: Mapping[str, object
     read_tables(tree, TableReader(str(home.config_file), os.environ, problems))
     if problems:
         raise UserError("\n".join(problems), "Nothing was changed.")
-    kind.check_settings(name, entry)
+    kind.read_settings()(name, entry)
 
 
 def _missing_secrets(entry: Mapping[str, object], home: Home) -> Iterator[str]:

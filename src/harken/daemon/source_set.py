@@ -85,7 +85,7 @@ def make_source(name: str, settings: Settings, *, home: Home, clock: Clock, envi
     """Return a configured source; raises `UserError` for an entry that is written wrongly."""
     table = settings.sources[name]
     entry = source_entry(name, table, home=home, clock=clock, environ=environ, public_url=settings.hooks.public_url)
-    return kinds().named(entry.kind, name).make(entry)
+    return kinds().named(entry.kind, name).make()(entry)
 
 
 class SourceSet:

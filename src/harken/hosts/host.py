@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal
 
 from harken.hosts.marks import UNMARKED, HostMarks
 
@@ -25,22 +24,8 @@ _LOG_PING: Final = "log ping"
 _PULL_SURFACES: Final = ("tool", _LOG_PING, "resource")
 LATE: Final = 100
 
-Part = TypeVar("Part")
 RecordReader = Callable[[Sequence[bytes], Collection[str]], Collection[str]]
 """Returns which of some delivery ids the lines of a host's own record of a conversation prove."""
-
-
-@dataclass(frozen=True, slots=True)
-class LazyPart(Generic[Part]):
-    """A part of a host that is imported when it is called for: `package.module:NAME`."""
-
-    path: str
-
-    def __call__(self) -> Part:
-        """Return the part."""
-        module, _, name = self.path.partition(":")
-        found: Part = getattr(import_module(module), name)
-        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

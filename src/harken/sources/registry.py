@@ -7,15 +7,15 @@ told of; all others are there. Only `kind.py` is imported: what talks to a servi
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 from harken.errors import UserError
+from harken.plugins import BrokenPlugin, load_plugin, plugin_entries
 from harken.sources.source import SourceKind
 
 GROUP: Final = "harken.sources"
@@ -24,24 +24,11 @@ ATTRIBUTE: Final = "KIND"
 
 
 @dataclass(frozen=True, slots=True)
-class KindFault:
-    """A package that promises a kind and does not have it."""
-
-    name: str
-    reason: str
-
-    @property
-    def sentence(self) -> str:
-        """What people are told."""
-        return f"The kind of source {self.name} cannot be loaded: {self.reason}"
-
-
-@dataclass(frozen=True, slots=True)
 class SourceKinds:
     """The kinds by their names, and what could not be loaded."""
 
     by_name: Mapping[str, SourceKind]
-    faults: tuple[KindFault, ...] = field(default=())
+    broken: tuple[BrokenPlugin, ...] = ()
 
     def __iter__(self) -> Iterator[SourceKind]:
         return iter(self.by_name.values())
@@ -51,13 +38,18 @@ class SourceKinds:
         kind = self.by_name.get(name)
         if kind is not None:
             return kind
-        for fault in self.faults:
-            if fault.name == name:
-                raise UserError(fault.sentence, f"Repair or remove that package, or take out [sources.{source}].")
+        for broken in self.broken:
+            if broken.entry.name == name:
+                raise UserError(_fault(broken), f"Repair or remove that package, or take out [sources.{source}].")
         raise UserError(
             f"This version of Harken has no sources of kind {name!r}.",
             f"Take [sources.{source}] out of config.toml, or use kind = {', '.join(self.by_name)}.",
         )
+
+    @property
+    def faults(self) -> list[str]:
+        """What people are told of packages whose kind cannot be used."""
+        return [_fault(broken) for broken in self.broken]
 
     @property
     def default(self) -> SourceKind:
@@ -67,38 +59,26 @@ class SourceKinds:
 
 @cache
 def kinds() -> SourceKinds:
-    """Return the kinds of this installation."""
-    return gathered(_own(), entry_points(group=GROUP))
-
-
-def gathered(own: Iterable[SourceKind], others: Iterable[EntryPoint]) -> SourceKinds:
-    """Return our own kinds and those of other packages; our own keep their names."""
-    found = {kind.name: kind for kind in own}
-    faults: list[KindFault] = []
-    for point in sorted(others, key=lambda each: each.name):
-        kind = _loaded(point)
-        if isinstance(kind, KindFault):
-            faults.append(kind)
+    """Return the kinds of this installation; our own keep their names."""
+    found = {kind.name: kind for kind in _own()}
+    broken: list[BrokenPlugin] = []
+    for entry in sorted(plugin_entries(GROUP), key=lambda each: each.name):
+        kind = load_plugin(entry, SourceKind)
+        if isinstance(kind, BrokenPlugin):
+            broken.append(kind)
         elif kind.name in found:
-            faults.append(KindFault(point.name, f"there is a kind {kind.name} already."))
+            broken.append(BrokenPlugin(entry, f"there is a kind {kind.name} already."))
         else:
             found[kind.name] = kind
-    return SourceKinds(found, tuple(faults))
+    return SourceKinds(found, tuple(broken))
 
 
 def _own() -> Iterator[SourceKind]:
     here = Path(__file__).parent
     for folder in sorted(path.parent.name for path in here.glob(f"*/{MODULE}.py")):
-        kind: SourceKind = getattr(importlib.import_module(f"{__package__}.{folder}.{MODULE}"), ATTRIBUTE)
+        kind: SourceKind = getattr(import_module(f"{__package__}.{folder}.{MODULE}"), ATTRIBUTE)
         yield kind
 
 
-def _loaded(point: EntryPoint) -> SourceKind | KindFault:
-    try:
-        found = point.load()
-    except (ImportError, AttributeError, SyntaxError, TypeError, ValueError, NameError, OSError) as exc:
-        # It is another package's code: what it raises is told, and keeps nobody else's source away.
-        return KindFault(point.name, f"{type(exc).__name__}: {exc}"[:200])
-    if not isinstance(found, SourceKind):
-        return KindFault(point.name, f"{point.value} is not a SourceKind.")
-    return found
+def _fault(broken: BrokenPlugin) -> str:
+    return f"The kind of source {broken.entry.name} cannot be loaded: {broken.reason}"

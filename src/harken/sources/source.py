@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from harken.clock import Clock
 from harken.errors import HarkenError, UserError
 from harken.model import Attention, Draft, Message, OutgoingReply, Trust
+from harken.plugins import LazyPart
 from harken.sources.door import Door
 
 if TYPE_CHECKING:
@@ -289,17 +290,21 @@ class Speakers(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceKind:
-    """All that Harken knows of a kind of source. What takes long to import is imported by these functions on use."""
+    """All that Harken knows of a kind of source. Its parts are imported when they are used."""
 
     name: str  # as `kind` in the configuration
     title: str  # as people call it
     summary: str  # what it listens to, in one sentence
     speakers: Speakers
-    check_settings: Callable[[str, Mapping[str, object]], None]  # raises `UserError` that names the key
-    make: Callable[[SourceEntry], Source]  # raises `UserError` for what is written wrongly
-    can_answer: Callable[[str, Mapping[str, object]], bool]  # by what is written
-    setup: Callable[[], SourceSetup]  # the options and questions that `source add` has for it
-    check: Callable[[SourceEntry, CheckContext], CheckReport]  # what `source test` does
-    sign_in: Callable[[SourceEntry], SourceSignIn] | None = None  # for `source login` and `source logout`
+    read_settings: LazyPart[Callable[[str, Mapping[str, object]], object]]  # raises `UserError` that names the key
+    make: LazyPart[Callable[[SourceEntry], Source]]  # raises `UserError` for what is written wrongly
+    setup: LazyPart[Callable[[], SourceSetup]]  # the options and questions that `source add` has for it
+    check: LazyPart[Callable[[SourceEntry, CheckContext], CheckReport]]  # what `source test` does
+    sign_in: LazyPart[Callable[[SourceEntry], SourceSignIn]] | None = None  # for `source login` and `source logout`
+    answers: bool | LazyPart[Callable[[str, Mapping[str, object]], bool]] = True  # whether its messages can be answered
     channel: str = ""  # what its messages are filed under; gives `watch --CHANNEL`
     is_default: bool = False  # whether `source add NAME` without a kind means it
+
+    def can_answer(self, name: str, table: Mapping[str, object]) -> bool:
+        """Whether the messages of a source can be answered, by what is written about it."""
+        return self.answers if isinstance(self.answers, bool) else self.answers()(name, table)

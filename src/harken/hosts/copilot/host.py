@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from harken.hosts.host import Host, InteractiveCommand, LazyPart, WaitingShell
+from harken.hosts.host import Host, InteractiveCommand, WaitingShell
 from harken.hosts.marks import HostMarks
+from harken.plugins import LazyPart
 
 HOST: Final = Host(
     name="copilot-cli",

@@ -223,6 +223,11 @@ def read_settings(name: str, entry: Mapping[str, object]) -> ImapSettings:
     )
 
 
+def can_answer(name: str, entry: Mapping[str, object]) -> bool:
+    """Whether it is said how mail leaves."""
+    return read_settings(name, entry).can_answer
+
+
 def smtp_of(host: str) -> MailServer | None:
     """Return where mail leaves, of a provider whose IMAP server is well known."""
     known = _WELL_KNOWN.get(host.lower())

@@ -16,6 +16,7 @@ from harken.clock import Clock
 from harken.errors import NeedsPerson, UserError
 from harken.model import Draft
 from harken.sources.backoff import Backoff, FeedTiming
+from harken.sources.check import CheckContext, CheckReport, listen
 from harken.sources.mcp.http import StreamableHttp
 from harken.sources.mcp.legacy_sse import LegacySse
 from harken.sources.mcp.link import Link, LinkClosed, LinkLost, PushUnsupported, SessionGone
@@ -202,3 +203,8 @@ def _has_references(value: object) -> bool:
     if isinstance(value, list):
         return any(_has_references(item) for item in value)
     return isinstance(value, str) and _REFERENCE.fullmatch(value) is not None
+
+
+def check(entry: SourceEntry, context: CheckContext) -> CheckReport:
+    """Listen for some seconds."""
+    return listen(make_source(entry), context.seconds)

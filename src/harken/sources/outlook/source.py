@@ -21,7 +21,7 @@ from harken.model import Draft
 from harken.sources.backoff import MAX_ASKED_SECONDS, FeedTiming, wait_seconds
 from harken.sources.health import HealthRecorder, worst_of
 from harken.sources.http import part
-from harken.sources.microsoft.account import SignedInSource, open_account
+from harken.sources.microsoft.account import PersonSignIn, SignedInSource, open_account
 from harken.sources.microsoft.client import DELTA_LINK, GraphClient
 from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic, with_notices
 from harken.sources.microsoft.responses import Json, MissingScope, PositionGone
@@ -370,3 +370,8 @@ def make_source(entry: SourceEntry) -> Source:
     sender = OutlookSender(settings, client, sent, entry.clock)
     notices = account.subscriptions(entry.clock, source.topics())
     return SignedInSource(source, sign_in, client, entry.clock, sender=sender, sent=sent, notices=notices)
+
+
+def sign_in(entry: SourceEntry) -> PersonSignIn:
+    """Return how a person signs in to the account of an entry."""
+    return PersonSignIn(open_account(read_settings(entry.name, entry.table), entry))

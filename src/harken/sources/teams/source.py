@@ -19,7 +19,7 @@ from harken.model import Draft
 from harken.sources.backoff import doubled
 from harken.sources.health import HealthRecorder
 from harken.sources.http import part
-from harken.sources.microsoft.account import SignedInSource, open_account
+from harken.sources.microsoft.account import PersonSignIn, SignedInSource, open_account
 from harken.sources.microsoft.client import GraphClient, GraphTiming
 from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic, with_notices
 from harken.sources.microsoft.sent import SentMessages
@@ -210,3 +210,8 @@ def make_source(entry: SourceEntry) -> Source:
         placeholders=sender if settings.placeholder else None,
         notices=account.subscriptions(entry.clock, source.topics()),
     )
+
+
+def sign_in(entry: SourceEntry) -> PersonSignIn:
+    """Return how a person signs in to the account of an entry."""
+    return PersonSignIn(open_account(read_settings(entry.name, entry.table), entry))

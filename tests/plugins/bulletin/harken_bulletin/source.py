@@ -12,6 +12,7 @@ from harken.clock import Clock
 from harken.errors import Forbidden, NeedsPerson, UserError
 from harken.model import Draft, OutgoingReply, Sender
 from harken.sources.backoff import FeedTiming, wait_seconds
+from harken.sources.check import CheckContext, CheckReport, listen
 from harken.sources.health import HealthRecorder
 from harken.sources.source import Batch, Source, SourceEntry, SourceHealth
 from harken_bulletin.settings import BulletinSettings, read_settings
@@ -150,3 +151,8 @@ def make_source(entry: SourceEntry) -> Source:
     except (UserError, NeedsPerson) as error:
         return entry.unready(error, str(settings.folder))
     return BulletinSource(settings, entry.clock, word=word)
+
+
+def check(entry: SourceEntry, context: CheckContext) -> CheckReport:
+    """Listen for some seconds."""
+    return listen(make_source(entry), context.seconds)
