@@ -8,7 +8,8 @@
     ├── Unavailable    try again after `retry_after` seconds
     │   └── Uncertain  it may have been done: look before doing it again
     ├── NeedsPerson    a person must act first (sign in, consent)
-    └── Refused        never: the caller may not do this
+    ├── Forbidden      never: the caller may not do this
+    └── InternalError  look whether it was done: Harken itself has failed
 
 Each carries one sentence and one hint. `code` is stable and part of every surface's contract; `exit_code` is
 what the command line exits with. Foreign exceptions become one of these at the seam that meets them.
@@ -122,3 +123,9 @@ class Forbidden(HarkenError):
     code = "refused"
     exit_code = 7
     http_status = 403
+
+
+class InternalError(HarkenError):
+    """Harken itself has failed, and logged why; what was asked may have been done or not."""
+
+    code = "internal_error"

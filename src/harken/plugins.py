@@ -7,17 +7,21 @@ own files: `importlib.metadata` would add 30 ms to every command that asks who h
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, ParamSpec, TypeVar
+
+from harken.errors import HarkenError, UserError
 
 _INFO: Final = ".dist-info"
 _MOST_REASON: Final = 300
 
 Offered = TypeVar("Offered")
 Part = TypeVar("Part")
+Returned = TypeVar("Returned")
+Arguments = ParamSpec("Arguments")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +74,45 @@ def load_plugin(entry: PluginEntry, kind: type[Offered]) -> Offered | BrokenPlug
     module, _, name = entry.target.partition(":")
     try:
         found = getattr(import_module(module), name)
-    except Exception as exc:  # other people's code: whatever it raises, the others go on
-        return BrokenPlugin(entry, f"{type(exc).__name__}: {exc}"[:_MOST_REASON])
+    except (Exception, SystemExit) as exc:  # other people's code: whatever it raises, the others go on
+        return BrokenPlugin(entry, _reason(exc))
     if not isinstance(found, kind):
         return BrokenPlugin(entry, f"it is no {kind.__name__}")
     return found
+
+
+class PluginFault(UserError):
+    """The code of a source or a host has failed at something that has nothing to do with what a person wrote."""
+
+
+def guard(
+    subject: str, call: Callable[Arguments, Returned], *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> Returned:
+    """Call code that may be another package's; raises `PluginFault` for what it raises that is no `HarkenError`."""
+    try:
+        return call(*args, **kwargs)
+    except HarkenError:
+        raise
+    except (Exception, SystemExit) as exc:
+        raise _fault(subject, exc) from exc
+
+
+async def guard_awaited(subject: str, work: Awaitable[Returned]) -> Returned:
+    """Await what may be another package's work; raises as `guard` does."""
+    try:
+        return await work
+    except HarkenError:
+        raise
+    except (Exception, SystemExit) as exc:
+        raise _fault(subject, exc) from exc
+
+
+def _fault(subject: str, exc: BaseException) -> PluginFault:
+    return PluginFault(f"{subject} has failed: {_reason(exc)}.", "Repair or remove its package.")
+
+
+def _reason(exc: BaseException) -> str:
+    return f"{type(exc).__name__}: {exc}"[:_MOST_REASON]
 
 
 def _entries(file: Path, package: str, group: str) -> Iterator[PluginEntry]:

@@ -33,6 +33,7 @@ class Service:
 
     def __init__(self) -> None:
         self.trouble: HarkenError | None = None
+        self.fault: Exception | None = None
         self.sent: list[str] = []
         self.tried: list[datetime | None] = []
         self.is_stuck = False
@@ -47,6 +48,8 @@ class Service:
         self.reached.set()
         if self.is_stuck:
             await anyio.sleep_forever()
+        if self.fault is not None:
+            raise self.fault
         if self.trouble is not None:
             raise self.trouble
         self.sent.append(reply.body)
@@ -184,6 +187,26 @@ async def test_reply_to_a_source_that_is_gone_is_parked(tmp_path: Path) -> None:
     async with answered(tmp_path) as way:
         await Outbox(way.store, {}, way.clock).send_due()
         assert await way.state() == ("parked", "the source teams cannot be answered")
+
+
+async def test_try_that_was_cut_short_when_its_source_was_removed_may_have_been_sent(tmp_path: Path) -> None:
+    """A person who reads that it was not sent would send it again."""
+    async with answered(tmp_path) as round_:
+        (row,) = await round_.store.outbox.list()
+        await round_.store.outbox.trying(row.id)
+        assert await Outbox(round_.store, {}, round_.clock).send_due()
+        (row,) = await round_.store.outbox.list()
+        assert (row.state, row.tried_at is not None) == ("parked", True)
+
+
+async def test_sender_whose_code_fails_holds_up_no_other_reply(tmp_path: Path) -> None:
+    """A source may be another package's: its fault is shown at the reply, which may have been sent."""
+    async with answered(tmp_path) as round_:
+        round_.service.fault = KeyError("thread")
+        assert await round_.outbox.send_due("teams")
+        assert await round_.state() == ("parked", "The source teams has failed: KeyError: 'thread'.")
+        (row,) = await round_.store.outbox.list()
+        assert row.tried_at is not None
 
 
 async def test_source_that_is_not_ready_keeps_its_replies(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ stopped while the daemon runs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
 
@@ -36,8 +37,8 @@ class FeedRunner:
 
     async def stop(self, source: Source, supervisor: Supervisor) -> None:
         """Follow a source no longer; what was read of it is stored first."""
-        for feed in source.feeds():
-            await supervisor.stop(_loop_of(source, feed))
+        for loop in loops_of(source):
+            await supervisor.stop(loop)
 
     async def _follow(self, source: Source, feed: Feed) -> None:
         while True:
@@ -76,6 +77,11 @@ class FeedRunner:
             feed.stored(new, known=len(appended) - len(new))
         elif batch.dropped:
             await self._intake.give_up(source.name, batch.dropped)
+
+
+def loops_of(source: Source) -> Sequence[str]:
+    """Return the names of the loops that follow a source."""
+    return [_loop_of(source, feed) for feed in source.feeds()]
 
 
 def _loop_of(source: Source, feed: Feed) -> str:

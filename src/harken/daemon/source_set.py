@@ -1,13 +1,16 @@
 """The sources of one daemon, and everything that follows from which there are: it alone owns and changes that.
 
-From an entry of `[sources]` to a source by its kind, with its secrets resolved. A source whose secret is missing does
-not keep the daemon from starting: it is there, and says what a person must do. What is written wrongly is refused, at
-start and when the settings are taken over while the daemon runs: then nothing changes.
+From an entry of `[sources]` to a source by its kind, with its secrets resolved. A source whose secret is missing, or
+whose code fails, does not keep the daemon from starting: it is there, and says what a person must do. What is written
+wrongly is refused, at start and when the settings are taken over while the daemon runs: then nothing changes. Sources
+may be other people's code, so everything is asked of a new one before it takes the place of an old one.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Final, TypeVar
@@ -19,26 +22,33 @@ from harken.config.home import Home
 from harken.config.settings import Settings
 from harken.config.source_entries import source_entry
 from harken.daemon.doors import DoorListener
-from harken.daemon.feed_runner import FeedRunner
+from harken.daemon.feed_runner import FeedRunner, loops_of
 from harken.daemon.policy import attention_of, configured_policy, trust_of
-from harken.daemon.supervisor import Supervisor
+from harken.daemon.supervisor import Supervisor, contain
 from harken.dispatch.outbox import Outbox
 from harken.dispatch.placeholder import Placeholders
 from harken.errors import UserError
 from harken.ingest.intake import Intake, PolicyBook
 from harken.model import LOCAL
+from harken.plugins import PluginFault, guard
 from harken.sources.registry import kinds
 from harken.sources.source import (
     PlaceholderWriter,
     ReplySender,
     Source,
+    SourceHealth,
     SourceReport,
     SourceState,
     ToolServerAddress,
+    UnreadySource,
 )
 from harken.store.contract import Store
 from harken.store.contract.outbox import OutboxStore
 
+_log = logging.getLogger("harken.sources")
+
+CLOSE_SECONDS: Final = 5.0
+STOP_SECONDS: Final = 20.0  # of all feeds, each of which has a moment to store what it has read
 MOST_REMEMBERED: Final = 50_000  # ids of what was sent through a source, more than any source keeps
 PLACEHOLDERS: Final = "placeholders"
 
@@ -85,7 +95,24 @@ def make_source(name: str, settings: Settings, *, home: Home, clock: Clock, envi
     """Return a configured source; raises `UserError` for an entry that is written wrongly."""
     table = settings.sources[name]
     entry = source_entry(name, table, home=home, clock=clock, environ=environ, public_url=settings.hooks.public_url)
-    return kinds().named(entry.kind, name).make()(entry)
+    kind = kinds().named(entry.kind, name)
+    try:
+        source = guard(_called(name), lambda: kind.make()(entry))
+        guard(_called(name), _ask_everything, source)
+    except PluginFault:
+        _log.exception("the source %s cannot be made", name)
+        raise
+    return source
+
+
+def _ask_everything(source: Source) -> None:
+    """Ask a new source all that it is asked later, so that it fails now if it does."""
+    _ = (source.address, source.health(), source.sender, source.placeholders, source.tool_server())
+    _ = (*source.feeds(), *source.doors())
+
+
+def _called(name: str) -> str:
+    return f"The source {name}"
 
 
 class SourceSet:
@@ -102,10 +129,19 @@ class SourceSet:
         self.senders: dict[str, ReplySender] = {}
         self._own_senders: Mapping[str, ReplySender] = {}
         self.placeholders: dict[str, PlaceholderWriter] = {}
-        self._sources: dict[str, Source] = {name: self._make(name, settings) for name in enabled(settings)}
+        self._sources: dict[str, Source] = {name: self._make_at_start(name) for name in enabled(settings)}
         self._lock = anyio.Lock()
         self._join: _SourceWiring | None = None
         self._derive()
+
+    def _make_at_start(self, name: str) -> Source:
+        try:
+            return self._make(name, self.settings)
+        except PluginFault as fault:
+            return self._unready(name, fault)
+
+    def _unready(self, name: str, fault: PluginFault) -> UnreadySource:
+        return UnreadySource(name, str(self.settings.sources[name].get("kind")), f"{fault.message} {fault.hint}")
 
     @property
     def sources(self) -> Sequence[Source]:
@@ -114,7 +150,17 @@ class SourceSet:
 
     def reports(self) -> Sequence[SourceReport]:
         """Return what people are told about the sources."""
-        return [report(source, self.settings) for source in self.sources]
+        return [report(source, self._health(source), self.settings) for source in self.sources]
+
+    def _health(self, source: Source) -> SourceHealth:
+        """Return what a source says of itself, unless a loop of it has failed: then it knows nothing of that."""
+        supervisor = self._join.supervisor if self._join else None
+        loops = () if supervisor is None else (supervisor.health.get(name) for name in loops_of(source))
+        failed = next((loop for loop in loops if loop is not None and loop.is_down), None)
+        health = health_of(source)
+        if failed is None:
+            return health
+        return replace(health, state=SourceState.RETRYING, reason=f"It has failed: {failed.error}")
 
     def tool_server(self, name: str) -> ToolServerAddress | None:
         """Return the MCP server that a source is, for runs that may use it."""
@@ -134,8 +180,11 @@ class SourceSet:
             doors=DoorListener(intake, self.settings.hooks, self._home),
             policies=policies,
         )
-        for source in self._sources.values():
-            await _recall(source, store.outbox)
+        for name, source in self._sources.items():
+            try:
+                await _recall(source, store.outbox)
+            except PluginFault as fault:
+                self._sources[name] = self._unready(name, fault)
 
     @property
     def outbox(self) -> Outbox:
@@ -169,19 +218,18 @@ class SourceSet:
             )
             policy = configured_policy(after)
             stale = self._stale(after)
-            made = {
-                name: self._make(name, after) for name in enabled(after) if name not in self._sources or name in stale
-            }
-            kept = {
-                name: source for name, source in self._sources.items() if name in enabled(after) and name not in made
-            }
-            everything = {name: made.get(name) or kept[name] for name in enabled(after)}
+            joined, had = self._joined, set(self._sources)
+            async with AsyncExitStack() as undo:
+                made: dict[str, Source] = {}
+                for name in enabled(after):
+                    if name not in self._sources or name in stale:
+                        made[name] = self._make(name, after)
+                        undo.push_async_callback(_close, made[name])
+                        await _recall(made[name], joined.store.outbox)
+                everything = {name: made.get(name) or self._sources[name] for name in enabled(after)}
+                joined.doors.show([door for source in everything.values() for door in source.doors()])
+                undo.pop_all()
             ended = [source for source in self._sources.values() if source not in everything.values()]
-            joined = self._joined
-            for source in made.values():
-                await _recall(source, joined.store.outbox)
-            joined.doors.show([door for source in everything.values() for door in source.doors()])
-            had = set(self._sources)
             # From here on all of it happens, also if whoever asked for it goes away.
             with anyio.CancelScope(shield=True):
                 for source in ended:
@@ -204,7 +252,7 @@ class SourceSet:
     async def close(self) -> None:
         """Close what is open beyond the feeds."""
         for source in self._sources.values():
-            await source.aclose()
+            await _close(source)
 
     def _stale(self, after: Settings) -> set[str]:
         """Return the sources that are made again: whose entry changed, and who wait for what a person may have done."""
@@ -215,7 +263,7 @@ class SourceSet:
             for name, source in self._sources.items()
             if is_elsewhere
             or before.sources.get(name) != after.sources.get(name)
-            or source.health().state is SourceState.NEEDS_PERSON
+            or health_of(source).state is SourceState.NEEDS_PERSON
         }
 
     def _derive(self) -> None:
@@ -241,9 +289,12 @@ class SourceSet:
     async def _stop(self, source: Source) -> None:
         joined = self._joined
         if joined.supervisor is not None:
-            await joined.feeds.stop(source, joined.supervisor)
-            await joined.supervisor.stop(_lane(source.name))
-        await source.aclose()
+            with anyio.move_on_after(STOP_SECONDS) as scope:
+                await joined.feeds.stop(source, joined.supervisor)
+                await joined.supervisor.stop(_lane(source.name))
+            if scope.cancelled_caught:
+                _log.warning("the source %s did not stop within %g s", source.name, STOP_SECONDS)
+        await _close(source)
 
     @property
     def _joined(self) -> _SourceWiring:
@@ -276,7 +327,14 @@ def _lane(name: str) -> str:
 
 
 async def _recall(source: Source, outbox: OutboxStore) -> None:
-    source.remember(await outbox.sent_ids(source.name, MOST_REMEMBERED))
+    guard(_called(source.name), source.remember, await outbox.sent_ids(source.name, MOST_REMEMBERED))
+
+
+async def _close(source: Source) -> None:
+    with anyio.move_on_after(CLOSE_SECONDS, shield=True) as scope:
+        await contain(f"closing the source {source.name}", source.aclose())
+    if scope.cancelled_caught:
+        _log.warning("the source %s was not closed within %g s", source.name, CLOSE_SECONDS)
 
 
 def enabled(settings: Settings) -> list[str]:
@@ -293,18 +351,32 @@ def enabled(settings: Settings) -> list[str]:
 
 def heard_only(settings: Settings) -> frozenset[str]:
     """Return the sources whose messages cannot be answered, by what is written about them."""
-    known = kinds().by_name
-    entries = {name: (known.get(str(entry.get("kind"))), entry) for name, entry in settings.sources.items()}
-    return frozenset(name for name, (kind, entry) in entries.items() if kind and not kind.can_answer(name, entry))
+    return frozenset(name for name, entry in settings.sources.items() if not _can_answer(name, entry))
 
 
-def report(source: Source, settings: Settings) -> SourceReport:
+def _can_answer(name: str, entry: Mapping[str, object]) -> bool:
+    kind = kinds().by_name.get(str(entry.get("kind")))
+    try:
+        return kind is None or guard(_called(name), kind.can_answer, name, entry)
+    except PluginFault:
+        return False
+
+
+def health_of(source: Source) -> SourceHealth:
+    """Return how a source is doing; one that cannot say so needs a person."""
+    try:
+        return guard(_called(source.name), source.health)
+    except PluginFault as fault:
+        return SourceHealth(state=SourceState.NEEDS_PERSON, reason=f"{fault.message} {fault.hint}")
+
+
+def report(source: Source, health: SourceHealth, settings: Settings) -> SourceReport:
     """Return what people are told about a source."""
     return SourceReport(
         name=source.name,
         kind=source.kind,
         address=source.address,
-        health=source.health(),
+        health=health,
         trust=trust_of(source.name, settings),
         attention=attention_of(source.name, settings),
     )

@@ -28,6 +28,7 @@ class Health:
 
     failures: int = 0
     error: str = ""
+    is_down: bool = False  # it has failed, and is not tried again yet
 
     @property
     def is_parked(self) -> bool:
@@ -91,12 +92,14 @@ class Supervisor:
         health = self._health[name]
         while True:
             began = anyio.current_time()
+            health.is_down = False
             try:
                 await loop()
             except Exception as exc:
                 if anyio.current_time() - began > GOOD_AFTER_SECONDS:
                     health.failures = 0
                 health.failures += 1
+                health.is_down = True
                 health.error = f"{type(exc).__name__}: {exc}"
                 facts = {"loop": name, "failures": health.failures}
                 _log.exception("the loop %s failed (%d in a row)", name, health.failures, extra=facts)

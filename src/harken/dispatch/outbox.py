@@ -17,6 +17,7 @@ import anyio
 from harken.clock import Clock
 from harken.errors import Conflict, HarkenError, NeedsPerson, Unavailable, Uncertain
 from harken.model import OUTBOX, Mailbox, OutgoingReply
+from harken.plugins import PluginFault, guard_awaited
 from harken.sources.source import ReplySender
 from harken.store.contract import Store
 from harken.store.contract.outbox import OutboxRow
@@ -96,7 +97,10 @@ class Outbox:
                 row, f"the source {source} is not ready", due, is_uncertain=row.tried_at is not None
             )
         if sender is None:
-            return await self._park(row, f"the source {source} cannot be answered", is_uncertain=False)
+            # A try that was cut short when its source was removed may have been sent.
+            return await self._park(
+                row, f"the source {source} cannot be answered", is_uncertain=row.tried_at is not None
+            )
         reply = OutgoingReply(
             key=row.id,
             to=row.message,
@@ -107,7 +111,7 @@ class Outbox:
             hand_over=partial(self._store.outbox.trying, row.id),
         )
         try:
-            upstream_id = await sender.send(reply)
+            upstream_id = await guard_awaited(f"The source {source}", sender.send(reply))
         except Unavailable as exc:
             due = self._clock.now() + retry_delay(row.attempts, exc.retry_after)
             # That this try was not sent says nothing about an earlier one.
@@ -118,7 +122,7 @@ class Outbox:
             is_uncertain = row.tried_at is not None
             return await self._later(row, exc.message, self._clock.now() + ASK_AGAIN, is_uncertain=is_uncertain)
         except HarkenError as exc:
-            is_uncertain = isinstance(exc, Conflict) or row.tried_at is not None
+            is_uncertain = isinstance(exc, Conflict | PluginFault) or row.tried_at is not None
             return await self._park(row, exc.message, is_uncertain=is_uncertain)
         await self._store.outbox.sent(row.id, upstream_id)
         return True

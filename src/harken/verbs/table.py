@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
-from harken.errors import UserError
+from harken.errors import HarkenError, InternalError, UserError
 from harken.memory import out_of_memory
 from harken.verbs.access import ACCESS_VERBS
 from harken.verbs.browsers import BROWSER_VERBS
@@ -17,6 +18,8 @@ from harken.verbs.rules import RULE_VERBS
 from harken.verbs.status import STATUS_VERBS
 from harken.verbs.tasks import TASK_VERBS
 from harken.verbs.verb import AgentTool, CallContext, Verb
+
+_log = logging.getLogger("harken.verbs")
 
 VERBS: Final[tuple[Verb, ...]] = (
     *MESSAGE_VERBS,
@@ -46,13 +49,21 @@ LONG_VERBS: Final = frozenset({"wait", "run_output"})
 
 
 async def call(context: CallContext, name: str, arguments: object) -> object:
-    """Do what a verb says."""
+    """Do what a verb says; raises `InternalError` for a fault in it, which the caller would take for a lost daemon."""
     for verb in VERBS:
         if verb.name == name:
             try:
                 return await verb.run(context, verb.parse(arguments))
+            except HarkenError:
+                raise
             except MemoryError as exc:
                 raise out_of_memory() from exc
+            except Exception as exc:
+                _log.exception("the verb %s failed", name)
+                raise InternalError(
+                    f"Harken itself has failed at {name} ({type(exc).__name__}); it may have been done or not.",
+                    "Look whether it was done. The daemon's log says what failed; please report it.",
+                ) from exc
     names = ", ".join(verb.name for verb in VERBS)
     raise UserError(f"There is no verb {name[:80]!r}.", f"The verbs are: {names}.")
 

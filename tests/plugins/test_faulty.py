@@ -1,0 +1,125 @@
+"""A source whose code fails, as another package's may: it is named, and everything else goes on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.rig import SECONDS, Json
+from tests.loss.rig import until
+from tests.plugins.test_bulletin import PluginRig, python
+
+__all__ = ["python"]
+
+PLUGIN = Path(__file__).with_name("faulty") / "faulty_kind.py"
+GOOD = '[sources.good]\nkind = "faulty"\n'
+
+
+@pytest.fixture(scope="module")
+def faulty(python: Path) -> Path:
+    """A Python that has this plugin too."""
+    describe(python, "faulty")
+    shutil.copy(PLUGIN, site(python))
+    return python
+
+
+@pytest.fixture
+def rig(faulty: Path, tmp_path: Path) -> Iterator[PluginRig]:
+    """A home of that Python with one good source of the kind."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    rig = PluginRig(home=home, python=faulty)
+    write(rig, GOOD)
+    try:
+        yield rig
+    finally:
+        rig.run("down")
+
+
+def site(python: Path) -> Path:
+    """Return where a Python has its packages."""
+    (found,) = python.parent.parent.glob("lib/python*/site-packages")
+    return found
+
+
+def describe(python: Path, kind: str) -> Path:
+    """Describe a package that offers a kind of source, as an installer does."""
+    described = site(python) / f"{kind}-1.0.dist-info"
+    described.mkdir()
+    (described / "entry_points.txt").write_text(f"[harken.sources]\n{kind} = {kind}_kind:KIND\n")
+    return described
+
+
+def write(rig: PluginRig, text: str) -> None:
+    """Write config.toml as a person does."""
+    (rig.home / "config.toml").write_text(text)
+
+
+def failing(at: str) -> str:
+    """Return the settings of a good source, and of one that fails at something."""
+    return f'{GOOD}[sources.bad]\nkind = "faulty"\nfails_at = "{at}"\n'
+
+
+def sources(rig: PluginRig) -> dict[str, Json]:
+    """Return the sources in force by their names."""
+    return {each["name"]: each for each in rig.ask("source_list")["sources"]}
+
+
+def test_source_that_fails_when_it_is_made_changes_nothing(rig: PluginRig) -> None:
+    """All or nothing holds for faults too, at whatever moment of a reload they happen."""
+    rig.ok("up")
+    for at in ("make", "feeds", "health", "doors", "remember"):
+        write(rig, failing(at))
+        refused = rig.run("reload")
+        assert f"The source bad has failed: RuntimeError: no luck at {at}." in refused.err
+        assert set(sources(rig)) == {"good"}
+    write(rig, GOOD)
+    assert "Nothing has changed" in rig.ok("reload")
+
+
+@pytest.mark.parametrize("at", ["aclose", "rest", "can_answer"])
+def test_source_that_fails_later_can_still_be_removed(rig: PluginRig, at: str) -> None:
+    """A fault in what ends a source must not keep the others from what was asked for."""
+    rig.ok("up")
+    write(rig, failing(at))
+    rig.ok("reload")
+    assert set(sources(rig)) == {"good", "bad"}
+    write(rig, GOOD)
+    rig.ok("reload")
+    assert set(sources(rig)) == {"good"}
+
+
+def test_feed_that_fails_is_not_said_to_listen(rig: PluginRig) -> None:
+    """It says so of itself; that its loop has failed, only the daemon knows."""
+    rig.ok("up")
+    write(rig, failing("follow"))
+    rig.ok("reload")
+    bad = until(lambda: (bad := sources(rig)["bad"])["state"] == "retrying" and bad, "it is told", SECONDS)
+    assert "RuntimeError: no luck at follow" in bad["reason"]
+    assert sources(rig)["good"]["state"] == "listening"
+
+
+def test_daemon_starts_with_a_source_that_fails(rig: PluginRig) -> None:
+    """One package's fault is no reason to take no mail at all."""
+    write(rig, failing("make"))
+    rig.ok("up")
+    found = sources(rig)
+    assert (found["bad"]["state"], found["good"]["state"]) == ("needs person", "listening")
+    assert "no luck at make" in found["bad"]["reason"]
+    assert rig.json("send", "hello")["state"] == "queued"
+
+
+def test_package_that_fails_when_it_is_imported_is_named(rig: PluginRig) -> None:
+    """Whatever it raises, also the end of the program."""
+    described = describe(rig.python, "quitter")
+    try:
+        for raised in ('RuntimeError("no luck")', "SystemExit(3)"):
+            (site(rig.python) / "quitter_kind.py").write_text(f"raise {raised}\n")
+            listed = rig.run("source", "list")
+            assert listed.code == 0
+            assert "The kind of source quitter cannot be loaded" in listed.err
+    finally:
+        shutil.rmtree(described)
