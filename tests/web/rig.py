@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from tests.loss.rig import WAIT_SECONDS, Json, Served
+from harken.testing import DaemonProcess
+from tests.loss.rig import WAIT_SECONDS, Json
 
 SESSION = "Harken-Session"
 """Stands for a session among a test's headers: the rig sends a proof in its place."""
@@ -65,7 +66,7 @@ def tag(key: bytes, *parts: str) -> str:
 class Web:
     """The HTTP side of a daemon."""
 
-    def __init__(self, daemon: Served) -> None:
+    def __init__(self, daemon: DaemonProcess) -> None:
         self.daemon = daemon
         self.address: str = daemon.facts["url"].removeprefix("http://")
         self.origin = f"http://{self.address}"

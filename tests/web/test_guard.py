@@ -13,7 +13,7 @@ import pytest
 
 from harken.errors import Forbidden
 from harken.testing import EdgeClient, edge_command
-from tests.loss.rig import WAIT_SECONDS, Nursery, texts
+from tests.loss.rig import WAIT_SECONDS, Nursery, Served, texts
 from tests.web.rig import NAVIGATION, Answer, Web, letters, tag
 
 SEND = b'{"text": "from a page"}'
@@ -340,6 +340,7 @@ def test_files_hold_neither_key_nor_secret(web: Web) -> None:
             path = Path(folder, name)
             if path.is_file():
                 assert not any(each in path.read_bytes() for each in wanted), path
+    assert isinstance(web.daemon, Served)
     said = web.daemon.errors()
     assert letters(secret) not in said
     assert web.token not in said

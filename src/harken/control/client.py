@@ -88,7 +88,13 @@ class DaemonConnection:
         while True:
             answer = self._answer()
             if "error" in answer:
-                raise as_error(answer["error"])
+                error = as_error(answer["error"])
+                if error.message == f"There is no verb {method!r}.":  # every verb that is asked here is in our table
+                    raise Conflict(
+                        f"The daemon that runs is of another version and has no {method!r}.",
+                        "Start it anew: harken down, then harken up",
+                    )
+                raise error
             if answer.get("id") == self._next:
                 result: Result = answer["result"]
                 return result
