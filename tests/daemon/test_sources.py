@@ -24,7 +24,7 @@ from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
 from harken.ingest.prepare import IngestPolicy
 from harken.model import Draft, Sender
-from harken.sources.backoff import FeedTiming
+from harken.sources.feed import FeedTiming
 from harken.sources.mcp.settings import read_settings
 from harken.sources.mcp.source import McpSource
 from harken.sources.source import Batch, Feed, Source, SourceHealth, SourceState

@@ -14,10 +14,9 @@ import httpx2
 
 from harken.model import Draft, Sender
 from harken.sources.mcp import protocol
-from harken.sources.mcp.event_stream import MAX_EVENT_BYTES, MAX_ID_CHARS, EventParser, SseEvent
 from harken.sources.mcp.routing import RpcAnswer, RpcFrame, identified, read_frame
 from harken.sources.mcp.stdio import LineSplitter
-from harken.sources.mcp.web import retry_after
+from harken.sources.mcp.web import MAX_EVENT_BYTES, MAX_ID_CHARS, EventParser, SseEvent, retry_after
 from tests.fuzz.source_targets import stored
 from tests.fuzz.target import Target, letter, must, plain
 

@@ -21,7 +21,6 @@ from harken.sources.bot.activity import draft_of as activity_draft
 from harken.sources.bot.activity import read_activity
 from harken.sources.bot.door import read_bearer
 from harken.sources.bot.settings import BotSettings
-from harken.sources.door import DoorAnswer, PostedRequest
 from harken.sources.http import HttpAnswer
 from harken.sources.imap.messages import UNVERIFIED, ArrivedMail
 from harken.sources.imap.messages import draft_of as mail_draft
@@ -30,6 +29,7 @@ from harken.sources.imap.settings import ImapSettings, MailServer, is_address
 from harken.sources.microsoft.notifications import NoticeDoor, NoticeListener
 from harken.sources.microsoft.responses import ResponseDone, verdict_of
 from harken.sources.outlook import mail as outlook
+from harken.sources.source import DoorAnswer, PostedRequest
 from harken.sources.teams import messages as teams
 from harken.sources.webhook.settings import read_settings
 from harken.sources.webhook.source import WebhookSource

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.backoff import (
+from harken.sources.feed import (
     FIRST_SECONDS,
     MAX_ADDED_SECONDS,
     MAX_ASKED_SECONDS,

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from harken.model import Draft
-from harken.sources.backoff import FeedTiming
+from harken.sources.feed import FeedTiming
 from harken.sources.imap.source import ImapSource
 from harken.sources.registry import kinds
 from harken.sources.source import SourceKind

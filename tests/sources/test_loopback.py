@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harken.sources.loopback import is_loopback
+from harken.sources.settings import is_loopback
 
 
 @pytest.mark.parametrize("host", ["localhost", "LocalHost", "127.0.0.1", "127.8.9.10", "::1", "[::1]"])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.markup import MOST_MARKED_UP, MOST_NESTED, closing_line, to_html
+from harken.sources.answers import MOST_MARKED_UP, MOST_NESTED, closing_line, to_html
 
 TAG = re.compile(r"<\s*/?\s*([a-zA-Z0-9]+)([^>]*)>")
 KNOWN = re.compile("a|blockquote|br|code|em|h[1-6]|hr|li|ol|p|pre|s|strong|table|tbody|td|th|thead|tr|ul")

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.model import Draft, MessageKind, Sender
+from harken.sources.answers import is_unattended
 from harken.sources.bot.activity import draft_of as bot_draft
 from harken.sources.bot.activity import read_activity
 from harken.sources.imap.messages import ArrivedMail
 from harken.sources.imap.messages import draft_of as mail_draft
 from harken.sources.outlook.mail import draft_of as outlook_draft
 from harken.sources.teams.messages import TeamsChat, chat_draft, read_message
-from harken.sources.unattended import is_unattended
 
 ME: Final = "7c1a-me"
 ANN: Final = Sender("55aa-ann", "Ann")

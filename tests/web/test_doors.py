@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive
 
 from harken.errors import Forbidden, Unavailable, UserError
 from harken.model import Draft
-from harken.sources.door import Accept, DoorAnswer, PostedRequest
+from harken.sources.source import Accept, DoorAnswer, PostedRequest
 from harken.surfaces import doors
 from harken.surfaces.doors import create_doors
 

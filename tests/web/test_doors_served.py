@@ -14,7 +14,7 @@ import pytest
 
 from harken.daemon import http
 from harken.model import Draft
-from harken.sources.door import Accept, DoorAnswer, PostedRequest
+from harken.sources.source import Accept, DoorAnswer, PostedRequest
 from harken.surfaces.doors import create_doors
 
 WAIT_SECONDS = 20

@@ -36,8 +36,7 @@ from harken.model import timestamp
 from harken.sources.check import CheckContext, RunningSources
 from harken.sources.registry import kinds
 from harken.sources.setup import SECRETS_FOLDER, SetupContext, SetupValues, SourceSetup
-from harken.sources.sign_in import SourceSignIn
-from harken.sources.source import SourceEntry, SourceKind, SourceState
+from harken.sources.source import SourceEntry, SourceKind, SourceSignIn, SourceState
 
 AS_YOU = "What an agent answers there is sent in this name, with a line that says so."
 TEST_SECONDS = 5.0

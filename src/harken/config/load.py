@@ -35,7 +35,7 @@ from harken.config.settings import (
 from harken.config.suggest import closest, did_you_mean
 from harken.config.tables import TableReader, read_tables, references
 from harken.errors import UserError
-from harken.sources.loopback import is_loopback
+from harken.sources.settings import is_loopback
 
 _NOT_SETTINGS = ("HARKEN_HOME", "HARKEN_CONSUMER", "HARKEN_TASK")
 _SYNTAX_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")

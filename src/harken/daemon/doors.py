@@ -19,7 +19,7 @@ from harken.daemon import http
 from harken.errors import UserError
 from harken.ingest.intake import Intake
 from harken.model import Draft
-from harken.sources.door import Accept, Door
+from harken.sources.source import Accept, Door
 from harken.surfaces.doors import create_doors
 
 

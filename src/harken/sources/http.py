@@ -19,7 +19,7 @@ import httpx2
 
 from harken.clock import Clock
 from harken.errors import Forbidden, NeedsPerson, Unavailable, UserError
-from harken.sources.loopback import is_loopback
+from harken.sources.settings import is_loopback
 
 _HINT: Final = "write it like https://service.example.org/v1.0"
 _SHOWN_CHARS: Final = 24

@@ -9,6 +9,7 @@ the keys mean together is said by the settings of each kind, above. Below are on
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import types
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from harken.errors import UserError
-from harken.sources.loopback import is_loopback
 
 # What may be said of every source; others read these, and they are no mistake here.
 SHARED_KEYS: Final = frozenset({"kind", "trust", "attention", "enabled"})
@@ -231,3 +231,13 @@ def _is_private(url: str, *, can_be_local: bool) -> bool:
     host = parts.hostname or ""
     is_encrypted = parts.scheme == "https" or (can_be_local and parts.scheme == "http" and is_loopback(host))
     return is_bare and is_encrypted and bool(host) and " " not in url
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine by its name alone."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -4,12 +4,13 @@ A `Source` is a configured inbound connection that yields drafts, feed by feed, 
 nothing of what becomes of its drafts: the daemon asks each feed to `follow` from the last checkpoint, stores every
 batch with its checkpoint in one transaction, and only then asks for the next. So a source may lose nothing by being
 stopped at any moment. A `SourceKind` is all that Harken knows of a kind: `registry.py` finds them, and nothing outside
-a kind's own folder names it. Above is the daemon; there is nothing below but the model.
+a kind's own folder names it. A `Door` is where others post to a source instead of being asked by it: it answers only
+after what was posted is stored. Above is the daemon; there is nothing below but the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -20,14 +21,12 @@ from harken.clock import Clock
 from harken.errors import HarkenError, UserError
 from harken.model import Attention, Draft, Message, OutgoingReply, Trust
 from harken.plugins import LazyPart
-from harken.sources.door import Door
 
 if TYPE_CHECKING:
     import ssl
 
     from harken.sources.check import CheckContext, CheckReport
     from harken.sources.setup import SourceSetup
-    from harken.sources.sign_in import SourceSignIn
 
 
 class SourceState(StrEnum):
@@ -308,3 +307,70 @@ class SourceKind:
     def can_answer(self, name: str, table: Mapping[str, object]) -> bool:
         """Whether the messages of a source can be answered, by what is written about it."""
         return self.answers if isinstance(self.answers, bool) else self.answers()(name, table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInResult:
+    """Who signed in, since when, and with which permissions; never a token."""
+
+    title: str
+    user_id: str
+    since: datetime
+    granted: tuple[str, ...] = ()
+    not_granted: tuple[str, ...] = ()
+
+
+class SourceSignIn(Protocol):
+    """The sign-in of one source."""
+
+    async def sign_in(self, show: Callable[[str], None], *, is_device: bool) -> SignInResult:
+        """Sign a person in, in the browser or by a code; `show` tells the person what to open or enter."""
+        ...
+
+    async def sign_out(self) -> bool:
+        """Remove the sign-in from this machine; return whether there was one."""
+        ...
+
+
+Accept = Callable[[Sequence[Draft]], Awaitable[Sequence[bool]]]
+"""Stores drafts durably and says of each whether it was new; raises `Unavailable` with nothing changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostedRequest:
+    """A request that somebody posted. `headers` have names in lower case; `body` is as it came over the wire."""
+
+    query: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoorAnswer:
+    """What is answered. It repeats nothing of what was posted, but for what a protocol wants to hear back."""
+
+    status: int
+    body: bytes = b""
+    media_type: str = "application/json"
+
+
+class Door(Protocol):
+    """One address that takes posts."""
+
+    @property
+    def path(self) -> str:
+        """Its path, such as `/hooks/ci`."""
+        ...
+
+    @property
+    def max_bytes(self) -> int:
+        """How long a body may be."""
+        ...
+
+    async def take(self, posted: PostedRequest, accept: Accept) -> DoorAnswer:
+        """Judge what was posted, have it stored, and answer.
+
+        Raises `Forbidden` (not genuine), `UserError` (cannot be read) and `Unavailable` (try again); the caller turns
+        them into answers that say no more than that.
+        """
+        ...

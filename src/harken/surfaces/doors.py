@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from harken.errors import Forbidden, HarkenError, Unavailable
 from harken.memory import json_bytes
-from harken.sources.door import Accept, Door, DoorAnswer, PostedRequest
+from harken.sources.source import Accept, Door, DoorAnswer, PostedRequest
 
 _log = logging.getLogger("harken.doors")
 

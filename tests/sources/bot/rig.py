@@ -20,7 +20,7 @@ from harken.model import (
 )
 from harken.sources.bot.settings import BotSettings, read_settings
 from harken.sources.bot.source import BotSource
-from harken.sources.door import DoorAnswer, PostedRequest
+from harken.sources.source import DoorAnswer, PostedRequest
 from harken.testing import FakeClock
 from tests.sources.bot.service import APP_ID, KEPT, TENANT, Json, Service, serving
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from harken.errors import Forbidden, HarkenError, Unavailable, UserError
 from harken.model import Draft
-from harken.sources.door import PostedRequest
+from harken.sources.source import PostedRequest
 from tests.sources.bot.rig import Rig, bot_rig
 from tests.sources.bot.service import ANN, TENANT, Service, signing_key
 

@@ -14,7 +14,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from harken.clock import SystemClock
 from harken.model import Draft, OutgoingReply
-from harken.sources.backoff import FeedTiming
+from harken.sources.feed import FeedTiming
 from harken.sources.imap.connection import Credentials
 from harken.sources.imap.settings import ImapSettings, read_settings
 from harken.sources.imap.source import ImapFolderFeed, ImapSource

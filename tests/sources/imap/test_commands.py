@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harken.sources.imap.check import senders_line
-from harken.sources.imap.settings import read_settings
-from harken.sources.imap.setup import ImapSetup
+from harken.sources.imap.settings import ImapSetup, read_settings
+from harken.sources.imap.source import senders_line
 from tests.cli.rig import Rig
 from tests.cli.sitting import ENTER, Sitting
 from tests.mailserver.dovecot import USER, Dovecot, serving

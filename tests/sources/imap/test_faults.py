@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harken.sources.backoff import FeedTiming
+from harken.sources.feed import FeedTiming
 from harken.sources.imap.checkpoint import ImapCheckpoint
 from harken.sources.imap.messages import TOO_LONG
 from harken.sources.imap.settings import read_settings

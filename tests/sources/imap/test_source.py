@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from harken.errors import NeedsPerson
-from harken.sources.backoff import FeedTiming
+from harken.sources.feed import FeedTiming
 from harken.sources.imap.connection import Credentials
 from harken.sources.imap.messages import TOO_LONG
 from harken.sources.imap.sender import answer_id

@@ -19,7 +19,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.tls import TLSListener
 
 from harken.model import Draft
-from harken.sources.backoff import FeedTiming
+from harken.sources.feed import FeedTiming
 from harken.sources.mcp.settings import read_settings
 from harken.sources.mcp.source import McpSource
 from harken.sources.source import Batch, SourceHealth

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.backoff import FIRST_SECONDS, MAX_ASKED_BACK_SECONDS, MOST_SECONDS, REFUSED_SECONDS, Backoff
+from harken.sources.feed import FIRST_SECONDS, MAX_ASKED_BACK_SECONDS, MOST_SECONDS, REFUSED_SECONDS, Backoff
 
 
 def almost_one() -> float:

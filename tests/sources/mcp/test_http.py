@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from harken.sources.mcp.checkpoint import parse_place
+from harken.sources.mcp.protocol import parse_place
 from harken.sources.source import SourceState
 from tests.sources.mcp.rig import SESSION, Server, Visit, answers, following, said, serving, streams
 

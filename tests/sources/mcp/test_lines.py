@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.mcp.checkpoint import McpCheckpoint, parse_place
+from harken.sources.mcp.protocol import McpCheckpoint, parse_place
 from harken.sources.mcp.stdio import LineSplitter
 
 

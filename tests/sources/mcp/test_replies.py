@@ -11,8 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from harken.sources.mcp.link import LinkLost
-from harken.sources.mcp.replies import MAX_WAITING, ServerReplies
+from harken.sources.mcp.link import MAX_WAITING, LinkLost, ServerReplies
 from harken.sources.mcp.routing import RpcRequest
 from tests.sources.mcp.rig import SECONDS, Handler, Server, Visit, answers, following, said, serving, streams
 from tests.sources.mcp.test_legacy_sse import Old

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from harken.sources.mcp.checkpoint import McpCheckpoint, mark_checkpoint, was_heard
+from harken.sources.mcp.protocol import McpCheckpoint, mark_checkpoint, was_heard
 from tests.sources.mcp.rig import Handler, Server, Visit, following, said, serving, streams
 from tests.sources.mcp.test_legacy_sse import Old
 

@@ -7,7 +7,7 @@ from contextlib import aclosing
 import anyio
 import anyio.lowlevel
 
-from harken.sources.health import MAX_COUNTED, OTHERS
+from harken.sources.feed import MAX_COUNTED, OTHERS
 from harken.sources.mcp.queue import MAX_WAITING, AnnouncementQueue
 from harken.sources.mcp.routing import Announcement
 from harken.sources.mcp.settings import read_settings

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.mcp.event_stream import EventParser, SseEvent
+from harken.sources.mcp.web import EventParser, SseEvent
 
 PIECES = st.sampled_from(
     [

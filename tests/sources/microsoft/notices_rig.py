@@ -22,9 +22,8 @@ import pytest
 
 from harken.daemon import http
 from harken.model import Draft
-from harken.sources.backoff import FeedTiming as MailTiming
-from harken.sources.microsoft.client import GraphClient, GraphTiming
-from harken.sources.microsoft.limits import GraphLimits, LaneLimit
+from harken.sources.feed import FeedTiming as MailTiming
+from harken.sources.microsoft.client import GraphClient, GraphLimits, GraphTiming, LaneLimit
 from harken.sources.microsoft.notifications import FOLD_SECONDS, NET_SECONDS, Subscriptions, path_of
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.microsoft.settings import GraphSettings

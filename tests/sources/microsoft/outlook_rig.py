@@ -19,7 +19,7 @@ import pytest
 
 from harken.ingest.prepare import identify
 from harken.model import Draft
-from harken.sources.backoff import FeedTiming
+from harken.sources.feed import FeedTiming
 from harken.sources.microsoft.client import GraphClient, GraphTiming
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.microsoft.settings import GraphSettings

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.errors import Unavailable
-from harken.sources.microsoft.limits import MAX_IDLE_LANES, MAX_WAIT_SECONDS, GraphLimits, LaneLimit, RequestLanes
+from harken.sources.microsoft.client import MAX_IDLE_LANES, MAX_WAIT_SECONDS, GraphLimits, LaneLimit, RequestLanes
 
 SECONDS: Final = 10
 ROUNDS: Final = 12

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import HarkenError
-from harken.sources.door import PostedRequest
 from harken.sources.microsoft.notifications import MAX_BYTES, MAX_TOKEN_CHARS, NoticeDoor, NoticeListener
+from harken.sources.source import PostedRequest
 from tests.graph.service import Graph, serving
 from tests.sources.microsoft.notices_rig import refuse_all, rigged, until
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from harken.sources.backoff import FeedTiming
+from harken.sources.feed import FeedTiming
 from harken.sources.microsoft.sent import SentMessages, reference
 from harken.sources.outlook import source as outlook
 from harken.sources.outlook.checkpoint import OVERLAP

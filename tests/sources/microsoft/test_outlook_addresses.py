@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.sources.backoff import FeedTiming
+from harken.sources.feed import FeedTiming
 from harken.sources.microsoft.client import GraphClient
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.microsoft.settings import MOST_ADDRESSES, GraphSettings, mail_address
 from harken.sources.outlook import source as outlook
-from harken.sources.outlook.addresses import KEPT, TROUBLED, OwnAddresses, addresses_in
 from harken.sources.outlook.settings import read_settings
+from harken.sources.outlook.source import KEPT, TROUBLED, OwnAddresses, addresses_in
 from harken.sources.teams.settings import read_settings as read_teams
 from tests.graph.service import Graph, serving
 from tests.graph.world import Person

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.ingest.markup import to_text
-from harken.sources.outlook.quote_stripping import (
+from harken.sources.outlook.mail import (
     FOLDED,
     above_quotes_html,
     above_quotes_plain,

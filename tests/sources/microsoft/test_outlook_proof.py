@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harken.errors import UserError
 from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import SenderRule, Trust
-from harken.sources.backoff import FeedTiming
+from harken.sources.feed import FeedTiming
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.outlook import source as outlook
 from harken.sources.outlook.mail import is_proven

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from harken.ingest.markup import to_text
 from harken.model import Draft, TextFormat
 from harken.sources.microsoft.responses import MissingScope
-from harken.sources.outlook.mail import ENCRYPTED, MOST_ATTACHMENTS, draft_of, own_id_in, row_of
-from harken.sources.outlook.quote_stripping import FOLDED
+from harken.sources.outlook.mail import ENCRYPTED, FOLDED, MOST_ATTACHMENTS, draft_of, own_id_in, row_of
 
 INTERNAL: Final = {"name": "X-MS-Exchange-Organization-AuthAs", "value": "Internal"}
 JSON: Final = st.recursive(

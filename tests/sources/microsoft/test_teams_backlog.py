@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.teams.checkpoint import OVERLAP_MS
 from harken.sources.teams.messages import ChatMessage, TeamsChat
-from harken.sources.teams.polling import ChatBacklog
+from harken.sources.teams.polling import OVERLAP_MS, ChatBacklog
 
 PAGE = 4
 PAGES_AT_ONCE = 2

@@ -13,15 +13,16 @@ from harken.errors import NeedsPerson
 from harken.model import Draft
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.microsoft.settings import GraphSettings
-from harken.sources.teams.checkpoint import MOST_BACK_MS, TeamsCheckpoint
 from harken.sources.teams.messages import TeamsChat, millis, read_chat, read_message
 from harken.sources.teams.polling import (
+    MOST_BACK_MS,
     MOST_BEHIND,
     MOST_LATE,
     MOST_REFUSALS,
     REFUSED_SECONDS,
     TROUBLED_SECONDS,
     ChatPoll,
+    TeamsCheckpoint,
 )
 from tests.sources.microsoft.loopback import SECONDS, Calling, Fault, Reply, Visit, calling, refused, told
 

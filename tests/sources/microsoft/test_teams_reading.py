@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from harken.errors import UserError
 from harken.model import MessageKind, Priority, Sender
 from harken.sources.microsoft.responses import Json
-from harken.sources.teams.checkpoint import KEPT_MS, OVERLAP_MS, ChatCheckpoint, TeamsCheckpoint
 from harken.sources.teams.messages import (
     ChatMessage,
     TeamsChat,
@@ -21,7 +20,7 @@ from harken.sources.teams.messages import (
     read_message,
     sender_of,
 )
-from harken.sources.teams.polling import stamp
+from harken.sources.teams.polling import KEPT_MS, OVERLAP_MS, ChatCheckpoint, TeamsCheckpoint, stamp
 
 NAMES = [
     *("id", "createdDateTime", "lastModifiedDateTime", "lastEditedDateTime", "deletedDateTime", "messageType", "from"),

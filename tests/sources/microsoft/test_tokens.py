@@ -21,9 +21,15 @@ from anyio import to_thread
 
 from harken.errors import HarkenError, NeedsPerson, Unavailable, UserError
 from harken.sources.microsoft.settings import AUTHORITY, DelegatedSettings
-from harken.sources.microsoft.sign_in import CodePrompt, DelegatedSignIn, SignedInPerson, SignInRecord, SignInStatus
+from harken.sources.microsoft.sign_in import (
+    CodePrompt,
+    DelegatedSignIn,
+    SignedInPerson,
+    SignInRecord,
+    SignInStatus,
+    TokenCache,
+)
 from harken.sources.microsoft.sign_in_service import SignInService
-from harken.sources.microsoft.token_cache import TokenCache
 from harken.testing import FakeClock
 from tests.sources.microsoft.signing import CLIENT, HUSH, SECONDS, TENANT, USER, Entra, Said, logged, refused, serving
 

@@ -15,21 +15,21 @@ from pathlib import Path
 import pytest
 
 from harken.errors import NeedsPerson, Unavailable, UserError
-from harken.sources.microsoft.token_cache import TokenCache
+from harken.sources.microsoft.sign_in import TokenCache
 
 SECONDS = 30
 HUSH = "hushhush"
 
 _HOLDER = """
 import sys, pathlib
-from harken.sources.microsoft.token_cache import TokenCache
+from harken.sources.microsoft.sign_in import TokenCache
 with TokenCache(pathlib.Path(sys.argv[1]), "work").locked():
     print("held", flush=True)
     sys.stdin.read()
 """
 _WRITER = """
 import sys, pathlib, itertools
-from harken.sources.microsoft.token_cache import TokenCache
+from harken.sources.microsoft.sign_in import TokenCache
 cache = TokenCache(pathlib.Path(sys.argv[1]), "work")
 for number in itertools.count():
     with cache.locked():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harken.errors import NeedsPerson, Unavailable
 from harken.sources.http import seconds_of
 from harken.sources.microsoft.sign_in import SignedInPerson, SignInRecord, StoredSignIn, claims_of, load_kept, person_of
-from harken.sources.microsoft.sign_in_errors import RefusalCause, RefusalContext, cause_of, codes_of, refusal
+from harken.sources.microsoft.sign_in_service import RefusalCause, RefusalContext, cause_of, codes_of, refusal
 
 ASKER = RefusalContext(name="work", tenant="contoso.example", client_id="the-app", authority="https://login.example")
 JSON = st.recursive(

@@ -21,9 +21,8 @@ from harken.errors import NeedsPerson
 from harken.sources.microsoft.agent_user import AgentUser
 from harken.sources.microsoft.client import GraphClient
 from harken.sources.microsoft.settings import AgentUserSettings, DelegatedSettings
-from harken.sources.microsoft.sign_in import DelegatedSignIn
+from harken.sources.microsoft.sign_in import DelegatedSignIn, TokenCache
 from harken.sources.microsoft.sign_in_service import SignInReply, SignInService
-from harken.sources.microsoft.token_cache import TokenCache
 from tests.graph.service import Graph, serving
 from tests.graph.tokens import Answer
 from tests.sources.microsoft.signing import logged

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.model import Draft
-from harken.sources.door import DoorAnswer, PostedRequest
+from harken.sources.source import DoorAnswer, PostedRequest
 from harken.sources.webhook.settings import read_settings
 from harken.sources.webhook.source import WebhookSource
 

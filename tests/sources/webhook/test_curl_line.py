@@ -18,7 +18,7 @@ import anyio
 import pytest
 
 from harken.sources.webhook.settings import read_settings
-from harken.sources.webhook.shell import shell_line, shell_secret
+from harken.sources.webhook.signing import shell_line, shell_secret
 from tests.sources.webhook.rig import NOW, SECRET, STANDARD_SECRET, rig
 
 SECONDS: Final = 30.0

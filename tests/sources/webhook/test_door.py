@@ -18,8 +18,7 @@ import pytest
 
 from harken.errors import Forbidden, Unavailable, UserError
 from harken.model import Draft
-from harken.sources.door import PostedRequest
-from harken.sources.source import SourceState
+from harken.sources.source import PostedRequest, SourceState
 from harken.sources.webhook.preset import SignatureCheck
 from harken.sources.webhook.settings import read_settings
 from harken.sources.webhook.signing import LARGE_BYTES

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from harken.errors import UserError
 from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import Draft
-from harken.sources.door import PostedRequest
-from harken.sources.webhook.payload import decoded
-from harken.sources.webhook.preset import Preset, WebhookEvent
+from harken.sources.source import PostedRequest
+from harken.sources.webhook.preset import Preset, WebhookEvent, decoded
 from harken.sources.webhook.settings import read_settings
 from tests.sources.webhook import samples
 from tests.sources.webhook.rig import PRESETS

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import Forbidden, UserError
-from harken.sources.door import PostedRequest
+from harken.sources.source import PostedRequest
 from harken.sources.webhook.preset import SignatureCheck
 from harken.sources.webhook.settings import read_settings
 from harken.sources.webhook.signing import standard_keys

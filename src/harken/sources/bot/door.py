@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -24,10 +24,10 @@ from jwt.types import Options
 from harken.clock import Clock
 from harken.errors import Forbidden, HarkenError, Unavailable
 from harken.sources.bot.activity import BotActivity, draft_of, read_activity
-from harken.sources.bot.health import BotHealth
 from harken.sources.bot.settings import PATH, TEAMS, BotSettings
-from harken.sources.door import Accept, DoorAnswer, PostedRequest
+from harken.sources.feed import HealthRecorder, RefusalCount
 from harken.sources.http import ConnectionBroken, HttpWire, ServiceAddress
+from harken.sources.source import Accept, DoorAnswer, PostedRequest, SourceHealth, SourceState
 
 MAX_CHARS: Final = 16_384
 MAX_KID: Final = 200
@@ -339,3 +339,43 @@ class BotDoor:
             raise Forbidden("The bot is not open for this tenant.")
         if activity.channel_id == TEAMS and len(activity.tenants) > 1:
             raise Forbidden("The activity names two tenants.")
+
+
+class BotHealth:
+    """What was posted to one bot since the daemon started."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._recorder = HealthRecorder(clock, state=SourceState.LISTENING)
+        self._refusals = RefusalCount()
+        self._trouble = ""
+        self._waiting = ""
+
+    def stored(self, channel: str, *, is_new: bool) -> None:
+        """Note what was posted and is stored."""
+        self._trouble = ""
+        self._recorder.stored([channel] if is_new else [], known=not is_new)
+
+    def left_out(self, what: str) -> None:
+        """Note what was posted and is no message, by its type."""
+        self._recorder.dropped(what)
+
+    def refused(self, reason: str) -> None:
+        """Note a post that was refused, and why."""
+        self._refusals.add(reason, self._clock.now())
+
+    def failed(self, reason: str) -> None:
+        """Note why nothing can be taken now."""
+        self._trouble = reason
+
+    def waits(self, reason: str) -> None:
+        """Note why replies wait for a person; nothing when they do not."""
+        self._waiting = reason
+
+    def read(self) -> SourceHealth:
+        """Return how it is now."""
+        many = self._refusals.count
+        count = "1 post was refused" if many == 1 else f"{many} posts were refused, the last one"
+        waiting = f"Replies wait: {self._waiting}" if self._waiting else ""
+        reasons = (waiting, self._trouble, f"{count}: {self._refusals.why}" if many else "")
+        return replace(self._recorder.read(), reason=" ".join(filter(None, reasons)))

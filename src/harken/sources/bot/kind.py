@@ -14,6 +14,6 @@ KIND: Final = SourceKind(
     speakers=Speakers.PEOPLE,
     read_settings=LazyPart("harken.sources.bot.settings:read_settings"),
     make=LazyPart("harken.sources.bot.source:make_source"),
-    setup=LazyPart("harken.sources.bot.setup:BotSetup"),
-    check=LazyPart("harken.sources.bot.setup:check"),
+    setup=LazyPart("harken.sources.bot.settings:BotSetup"),
+    check=LazyPart("harken.sources.bot.source:check"),
 )

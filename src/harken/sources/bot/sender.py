@@ -24,10 +24,10 @@ from harken.clock import Clock
 from harken.errors import Conflict, Forbidden, HarkenError, NeedsPerson, NotFound, Unavailable, UserError
 from harken.memory import json_bytes
 from harken.model import AGENT, RUN, TASK, Message, OutgoingReply
-from harken.sources.backoff import asked_seconds
 from harken.sources.bot.activity import ConversationReference, activity_id_of, upstream_id
-from harken.sources.bot.health import BotHealth
+from harken.sources.bot.door import BotHealth
 from harken.sources.bot.settings import TEAMS, BotSettings
+from harken.sources.feed import asked_seconds
 from harken.sources.http import (
     CachedToken,
     ConnectionBroken,

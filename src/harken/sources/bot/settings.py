@@ -1,4 +1,4 @@
-"""What a person configures of a bot: `[sources.NAME]` with `kind = "bot"`, checked key by key.
+"""What a person configures of a bot: `[sources.NAME]` with `kind = "bot"`, and how it is set up.
 
 The secret is only named: whoever makes the source looks it up. Nothing here talks to anybody or imports what does.
 Above are the source and the commands, below is `sources/settings.py`.
@@ -14,8 +14,8 @@ from typing import Annotated, Final, Literal
 from urllib.parse import quote, urlsplit
 
 from harken.errors import UserError
-from harken.sources.loopback import is_loopback
-from harken.sources.settings import SettingsTable, SourceSettings, keys_of, setting
+from harken.sources.settings import SettingsTable, SourceSettings, is_loopback, keys_of, options_of, setting
+from harken.sources.setup import SetupContext, SetupOutcome, SetupValues, SourceSetup, text_of, written
 
 KIND: Final = "bot"
 PATH: Final = "/bot/messages"
@@ -193,3 +193,67 @@ def _names(table: SettingsTable, key: str, shape: re.Pattern[str], wanted: str) 
         if not shape.fullmatch(each):
             raise UserError(f"{table.dotted(key)} holds {repr(each)[:60]}.", f"Use {wanted}.")
     return found
+
+
+class BotSetup(SourceSetup):
+    """How a bot is set up."""
+
+    options = options_of(BotOptions)
+    help_text = "Add a bot that people write to in Teams; its name is bot unless you say so."
+
+    def usual_name(self, values: SetupValues) -> str:
+        """Return the kind's own name."""
+        del values
+        return KIND
+
+    def missing(self, values: SetupValues) -> str:
+        """Return what a bot cannot do without."""
+        return next((f"--{key.replace('_', '-')}" for key in ("app_id", "tenant", "secret") if not values.get(key)), "")
+
+    def ask(self, name: str, values: SetupValues, context: SetupContext) -> SetupValues:
+        """Tell the person what is needed, and ask for what is missing."""
+        del name
+        console = context.console
+        console.tell(
+            "A bot is a resource in Azure: Azure Bot, type Single Tenant, with the channel Microsoft Teams. Its page "
+            "Configuration shows the Microsoft App ID and the tenant; under Manage Password you make a secret."
+        )
+        asked = {
+            "app_id": "The Microsoft App ID",
+            "tenant": f"The app tenant id ({MANY_TENANTS}: a multi-tenant bot)",
+            "secret": "Where its secret is kept, as env:NAME or file:PATH",
+        }
+        return {**values, **{key: text_of(values, key) or console.prompt(text) for key, text in asked.items()}}
+
+    def entry(self, name: str, values: SetupValues, context: SetupContext) -> dict[str, object]:
+        """Return what is written."""
+        del name, context
+        return written(KIND, values)
+
+    def outcome(
+        self, name: str, values: SetupValues, entry: Mapping[str, object], context: SetupContext
+    ) -> SetupOutcome:
+        """Say what is left to do in Azure."""
+        del name, values, entry
+        endpoint = messaging_endpoint(context.public_url)
+        if endpoint:
+            first = f"In Azure, on the bot's page Configuration, enter as messaging endpoint: {endpoint}"
+        else:
+            first = (
+                "Microsoft posts to the bot over https and from outside. Set hooks.public_url in config.toml to the "
+                "https address of your tunnel or reverse proxy; the messaging endpoint to enter in Azure, on the bot's "
+                f"page Configuration, is that address and {PATH}."
+            )
+        teams = (
+            "Under Channels, add Microsoft Teams; then upload an app package with this bot to Teams, or have an "
+            "administrator do it. People write to the bot, or mention it in a group."
+        )
+        who = (
+            "Whoever finds the bot can write to it. Heard are the organisation of the tenant's id, or those in tenants."
+        )
+        return SetupOutcome(notes=[first, teams, who], more={"messaging_endpoint": endpoint})
+
+
+def messaging_endpoint(public_url: str) -> str:
+    """Return the address that Microsoft posts to, empty while nobody has said it."""
+    return f"{public_url}{PATH}" if public_url.startswith("https://") else ""

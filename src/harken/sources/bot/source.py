@@ -1,4 +1,4 @@
-"""A bot as a source: one door, no feeds, and the sender of its replies.
+"""A bot as a source: one door, no feeds, the sender of its replies, and how it is doing.
 
 It opens nothing until something is posted or answered. Above is the daemon, which serves the door and closes this.
 """
@@ -11,11 +11,11 @@ from functools import partial
 
 from harken.clock import Clock
 from harken.errors import NeedsPerson, UserError
-from harken.sources.bot.door import BotDoor, BotKeys
-from harken.sources.bot.health import BotHealth
+from harken.sources.bot.door import BotDoor, BotHealth, BotKeys
 from harken.sources.bot.sender import AppTokens, BotSender
-from harken.sources.bot.settings import KIND, BotSettings, read_settings
-from harken.sources.source import Source, SourceEntry, SourceHealth
+from harken.sources.bot.settings import KIND, BotSettings, messaging_endpoint, read_settings
+from harken.sources.check import CheckContext, CheckReport, ask_once
+from harken.sources.source import Source, SourceEntry, SourceHealth, SourceState
 
 
 class BotSource(Source):
@@ -95,3 +95,27 @@ def make_bot(settings: BotSettings, entry: SourceEntry) -> BotSource:
     except (UserError, NeedsPerson) as exc:
         source.waits(f"{exc.message} {exc.hint}")
     return source
+
+
+def check(entry: SourceEntry, context: CheckContext) -> CheckReport:
+    """Ask for a token and for the keys, once, within some seconds."""
+    settings = read_settings(entry.name, entry.table)
+
+    async def ask() -> CheckReport:
+        bot = make_bot(settings, entry)
+        try:
+            keys = await bot.keys.count()
+            await bot.tokens.token()
+        finally:
+            await bot.aclose()
+        count = "1 key" if keys == 1 else f"{keys} keys"
+        endpoint = messaging_endpoint(entry.public_url)
+        posted = (
+            f"The messaging endpoint is {endpoint}."
+            if endpoint
+            else "Set hooks.public_url, so that it can be posted to."
+        )
+        found = f"Microsoft gives the bot a token, and {count} to check posts with. {posted}"
+        return CheckReport(state=SourceState.LISTENING, address=settings.address, found=found)
+
+    return ask_once(settings.address, ask, context.seconds, late="Microsoft does not answer in time.")

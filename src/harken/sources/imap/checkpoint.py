@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from harken.sources.checkpoint import checkpoint_of, read_checkpoint
+from harken.sources.feed import checkpoint_of, read_checkpoint
 
 # Mail can be moved into a folder after it came: what is read anew begins a while before the newest that was heard.
 OVERLAP: Final = timedelta(days=7)

@@ -15,7 +15,7 @@ KIND: Final = SourceKind(
     read_settings=LazyPart("harken.sources.imap.settings:read_settings"),
     answers=LazyPart("harken.sources.imap.settings:can_answer"),
     make=LazyPart("harken.sources.imap.source:make_source"),
-    setup=LazyPart("harken.sources.imap.setup:ImapSetup"),
-    check=LazyPart("harken.sources.imap.check:check"),
+    setup=LazyPart("harken.sources.imap.settings:ImapSetup"),
+    check=LazyPart("harken.sources.imap.source:check"),
     channel="email",
 )

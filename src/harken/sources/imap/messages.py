@@ -17,9 +17,9 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.model import Draft, Sender, TextFormat
+from harken.sources.answers import is_unattended
 from harken.sources.imap.mime import MimePart, ParsedMail, heads, invitation_lines, take_apart, words
 from harken.sources.imap.settings import ids_in, people_in
-from harken.sources.unattended import is_unattended
 
 UNVERIFIED: Final = "unverified:"  # before an address that is not proven: no rule about the address matches it
 LEAST_MAILS: Final = 3  # with the same name, before it is proposed to believe it

@@ -29,10 +29,10 @@ import anyio.to_thread
 from harken.clock import Clock
 from harken.errors import Forbidden, HarkenError, NeedsPerson, Unavailable, Uncertain, UserError
 from harken.model import Draft, Message, OutgoingReply
+from harken.sources.answers import closing_line, to_html
 from harken.sources.imap.connection import Credentials, ImapLink
 from harken.sources.imap.messages import MOST_RECIPIENTS, UNVERIFIED, is_answer, own_id_in
 from harken.sources.imap.settings import LOGIN, NONE, STARTTLS, TLS, ImapSettings, MailServer, ids_in, is_address
-from harken.sources.markup import closing_line, to_html
 
 CLOSING: Final = "Written by an AI agent on my behalf."
 MAX_CHARS: Final = 100_000

@@ -15,7 +15,7 @@ KIND: Final = SourceKind(
     read_settings=LazyPart("harken.sources.mcp.settings:read_settings"),
     answers=False,
     make=LazyPart("harken.sources.mcp.source:make_source"),
-    setup=LazyPart("harken.sources.mcp.setup:McpSetup"),
+    setup=LazyPart("harken.sources.mcp.settings:McpSetup"),
     check=LazyPart("harken.sources.mcp.source:check"),
     is_default=True,
 )

@@ -1,7 +1,7 @@
 """HTTP+SSE, as it was before 2025: one stream on which everything arrives, and an address on it for what we say.
 
 The stream has no session and no positions, so whatever is announced while it is down is missed, and counted as a gap.
-Above is `source.py`, below are `web.py` and `event_stream.py`.
+Above is `source.py`, below is `web.py`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,19 @@ import anyio
 import httpx2
 
 from harken.sources.mcp import protocol
-from harken.sources.mcp.event_stream import SseStream
-from harken.sources.mcp.link import IdleTimer, LinkClosed, LinkLost, LinkReceiver, LinkTrouble, PushUnsupported, watched
-from harken.sources.mcp.replies import ServerReplies
+from harken.sources.mcp.link import (
+    IdleTimer,
+    LinkClosed,
+    LinkLost,
+    LinkReceiver,
+    LinkTrouble,
+    PushUnsupported,
+    ServerReplies,
+    watched,
+)
 from harken.sources.mcp.routing import RpcAnswer
 from harken.sources.mcp.settings import McpSettings
-from harken.sources.mcp.web import McpWeb, is_event_stream
+from harken.sources.mcp.web import McpWeb, SseStream, is_event_stream
 
 # 404 is not among them: unlike with Streamable HTTP, nothing has shown yet that the address is right.
 NO_PUSH: Final = frozenset({405, 501})

@@ -2,18 +2,21 @@
 
 A link is one conversation at a time; `source.py` opens it again and again and decides when. It hands what it hears to
 a `LinkReceiver` and waits there when too much is waiting to be stored: a fast server is read no faster than we store.
+`ServerReplies` answers what a server asks, beside the reading and never in its way.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import anyio
 
-from harken.sources.mcp.routing import Announcement
+from harken.sources.mcp import protocol
+from harken.sources.mcp.routing import Announcement, RpcRequest
 
 Ended = TypeVar("Ended")
 
@@ -144,3 +147,45 @@ async def watched(
     if ended:
         return ended[0]
     raise failed[0]
+
+
+MAX_WAITING: Final = 64
+
+_log = logging.getLogger("harken.sources.mcp")
+
+
+class ServerReplies:
+    """The answers of one conversation with the source `name`; `tell` sends one, and ends within the time-out."""
+
+    def __init__(self, name: str, tell: Callable[[bytes], Awaitable[None]]) -> None:
+        self._name = name
+        self._tell = tell
+        self._waiting: list[RpcRequest] = []
+        self._unanswered = 0
+        self._asked = anyio.Event()
+
+    def add(self, requests: Sequence[RpcRequest]) -> None:
+        """Let requests be answered soon. Never waits."""
+        room = MAX_WAITING - len(self._waiting)
+        self._waiting.extend(requests[:room])
+        if self._waiting:
+            self._asked.set()
+        if len(requests) > room:
+            if not self._unanswered:
+                _log.warning("%s: the server asks faster than it takes answers: some get none", self._name)
+            self._unanswered += len(requests) - room
+
+    async def run(self) -> None:
+        """Send the answers, until cancelled."""
+        try:
+            while True:
+                await self._asked.wait()
+                self._asked = anyio.Event()
+                while self._waiting:
+                    # Should it fail, the stream itself will tell what is wrong.
+                    with suppress(LinkTrouble):
+                        await self._tell(protocol.reply(self._waiting[0]))
+                    del self._waiting[0]
+        finally:
+            if self._unanswered:
+                _log.info("%s: %d requests of the server got no answer", self._name, self._unanswered)

@@ -14,8 +14,8 @@ import anyio
 
 from harken.clock import Clock
 from harken.model import Draft, Sender
-from harken.sources.health import HealthRecorder
-from harken.sources.mcp.checkpoint import mark_checkpoint, was_heard
+from harken.sources.feed import HealthRecorder
+from harken.sources.mcp.protocol import mark_checkpoint, was_heard
 from harken.sources.mcp.routing import Announcement, is_allowed
 from harken.sources.mcp.settings import McpSettings
 from harken.sources.source import Batch, SourceHealth

@@ -15,8 +15,8 @@ import anyio
 from harken.clock import Clock
 from harken.errors import NeedsPerson, UserError
 from harken.model import Draft
-from harken.sources.backoff import Backoff, FeedTiming
 from harken.sources.check import CheckContext, CheckReport, listen
+from harken.sources.feed import Backoff, FeedTiming
 from harken.sources.mcp.http import StreamableHttp
 from harken.sources.mcp.legacy_sse import LegacySse
 from harken.sources.mcp.link import Link, LinkClosed, LinkLost, PushUnsupported, SessionGone

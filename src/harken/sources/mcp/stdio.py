@@ -21,11 +21,19 @@ import anyio
 from anyio.abc import ByteReceiveStream, Process
 
 from harken.sources.mcp import protocol
-from harken.sources.mcp.event_stream import AT_ONCE
-from harken.sources.mcp.link import IdleTimer, LinkClosed, LinkLost, LinkReceiver, LinkTrouble, bounded, watched
-from harken.sources.mcp.replies import ServerReplies
+from harken.sources.mcp.link import (
+    IdleTimer,
+    LinkClosed,
+    LinkLost,
+    LinkReceiver,
+    LinkTrouble,
+    ServerReplies,
+    bounded,
+    watched,
+)
 from harken.sources.mcp.routing import Announcement, RpcAnswer, RpcRequest, read_frame
 from harken.sources.mcp.settings import McpSettings
+from harken.sources.mcp.web import AT_ONCE
 
 MAX_LINE_BYTES: Final = 8_000_000
 

@@ -8,7 +8,7 @@ sign-ins and the notifications.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -19,21 +19,30 @@ import anyio
 from harken.clock import Clock
 from harken.errors import HarkenError, NeedsPerson, UserError
 from harken.model import Draft, timestamp
-from harken.sources.door import Door
+from harken.sources.check import CheckContext, CheckReport, ask_once, sentence
 from harken.sources.microsoft.agent_user import AgentUser
 from harken.sources.microsoft.client import GraphClient, MeetsClaims
-from harken.sources.microsoft.notifications import ChangeTopic, Subscriptions
-from harken.sources.microsoft.sent import SentMessages
+from harken.sources.microsoft.notifications import ChangeTopic, Subscriptions, with_notices
+from harken.sources.microsoft.sent import (
+    SentMessages,
+)
 from harken.sources.microsoft.settings import GraphSettings
-from harken.sources.microsoft.sign_in import CodePrompt, DelegatedSignIn, SignedInPerson, SignInRecord, SignInStatus
+from harken.sources.microsoft.sign_in import (
+    CodePrompt,
+    DelegatedSignIn,
+    SignedInPerson,
+    SignInRecord,
+    SignInStatus,
+    TokenCache,
+)
 from harken.sources.microsoft.sign_in_service import SignInService
-from harken.sources.microsoft.token_cache import TokenCache
-from harken.sources.sign_in import SignInResult
 from harken.sources.source import (
     Batch,
+    Door,
     Feed,
     PlaceholderWriter,
     ReplySender,
+    SignInResult,
     Source,
     SourceEntry,
     SourceHealth,
@@ -345,3 +354,51 @@ def _missing(wanted: Iterable[str], granted: Iterable[str]) -> list[str]:
 
 def _bare(scope: str) -> str:
     return scope.rpartition("/")[2].casefold()
+
+
+MAX_CHARS: Final = 200
+
+
+def check_account(
+    settings: GraphSettings,
+    entry: SourceEntry,
+    context: CheckContext,
+    look: Callable[[MicrosoftAccount], Awaitable[str]],
+) -> CheckReport:
+    """Ask once, within some seconds."""
+    with_notices(settings, entry.public_url)
+    account = open_account(settings, entry)
+
+    async def ask() -> CheckReport:
+        report = CheckReport(state=SourceState.LISTENING, address=settings.address, found="")
+        if not await account.sign_in.look():
+            return replace(report, state=SourceState.NEEDS_PERSON, reason=sentence(account.sign_in.action))
+        found = await look(account)
+        await account.sign_in.look()  # an Agent User is known after its first token
+        return replace(report, found=found)
+
+    async def asked() -> CheckReport:
+        async with account.client:
+            return await ask()
+
+    report = ask_once(settings.address, asked, context.seconds, late="Microsoft does not answer in time.")
+    return replace(report, server=account.sign_in.title)
+
+
+def rows_of(page: Mapping[str, object]) -> list[Mapping[str, object]]:
+    """Return the rows of a page."""
+    value = page.get("value")
+    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
+
+
+def moment_of(item: object, now: datetime) -> str:
+    """Say when something was written, today by the hour only, as far as the service says it in a way to be read."""
+    stamp = item.get("createdDateTime") if isinstance(item, Mapping) else None
+    try:
+        moment = datetime.fromisoformat(str(stamp)[:MAX_CHARS]).astimezone()
+    except ValueError:
+        return "-"
+    today = now.astimezone()
+    if moment.date() == today.date():
+        return f"{moment:%H:%M}"
+    return f"{moment:%m-%d %H:%M}" if moment.year == today.year else f"{moment:%Y-%m-%d %H:%M}"

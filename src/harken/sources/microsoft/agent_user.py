@@ -3,7 +3,8 @@
 The blueprint's certificate signs an assertion, which gets a token for the agent identity (1); with it the agent
 identity gets one of its own (2); with both it gets the user's token for Graph (3). The claims are exactly those that
 Microsoft documents, so the requests are written out here. Nothing is kept on disk: the certificate is enough to begin
-again. Above is the Graph client; below are `service.py`, PyJWT for the signature and cryptography for the certificate.
+again. Above is the Graph client; below are `sign_in_service.py`, PyJWT for the signature and
+cryptography for the certificate.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from harken.clock import Clock
 from harken.errors import NeedsPerson, UserError
 from harken.sources.http import CachedToken, TokenHolder, held_until, needs_person, seconds_of
-from harken.sources.microsoft import sign_in_errors as refusals
+from harken.sources.microsoft import sign_in_service as refusals
 from harken.sources.microsoft.settings import GRAPH_SCOPE, AgentUserSettings
 from harken.sources.microsoft.sign_in import SignedInPerson, SignInRecord, SignInStatus, claims_of, person_of
 from harken.sources.microsoft.sign_in_service import SignInService, surprise

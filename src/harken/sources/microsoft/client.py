@@ -3,18 +3,21 @@
 `GraphClient` takes a lane, sends, judges the answer with `responses.py` and repeats what may be repeated. What can go
 wrong that no kind of `harken.errors` says by itself is an error of its own here, so that callers can tell them apart:
 begin a feed again, look before a message is sent twice, name the permission to grant. `GraphHealth` is what people are
-told about the calls. Below are `http.py`, `limits.py` and `responses.py`.
+told about the calls. `RequestLanes` sees to how often and how many at once, as Microsoft allows it.
+Below are `http.py` and `responses.py`.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
 import random
 import re
 import ssl
 import uuid
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Protocol, Self, runtime_checkable
@@ -25,9 +28,8 @@ import httpx2
 from harken.clock import Clock
 from harken.errors import HarkenError, Unavailable
 from harken.memory import json_bytes
-from harken.sources.backoff import wait_seconds
+from harken.sources.feed import wait_seconds
 from harken.sources.http import REQUEST_SECONDS, ConnectionBroken, HttpAnswer, HttpWire, ServiceAddress, shown
-from harken.sources.microsoft.limits import MAX_WAIT_SECONDS, GraphLimits, RequestLanes
 from harken.sources.microsoft.responses import (
     Json,
     PositionGone,
@@ -95,6 +97,7 @@ MOST_TRIES: Final = 5
 MOST_OF_A_PAGE: Final = 2
 PATIENCE_SECONDS: Final = 60.0
 TOKEN_SECONDS: Final = 60.0
+MAX_WAIT_SECONDS: Final = 30.0  # for a place on a lane
 CHAT_SECONDS: Final = 8.0
 NEXT_LINK: Final = "@odata.nextLink"
 DELTA_LINK: Final = "@odata.deltaLink"
@@ -382,3 +385,171 @@ def _with_preferences(headers: Mapping[str, str] | None) -> dict[str, str]:
 def _told_id(answer: HttpAnswer) -> str:
     said = answer.headers.get("request-id", "")
     return said if _REQUEST_ID.fullmatch(said) else ""
+
+
+CHAT: Final = "chat:"
+CHATS: Final = "chats"
+MAILBOX: Final = "mailbox"
+MAX_IDLE_LANES: Final = 256
+
+_ALL_CHATS: Final = "every chat"  # no lane of its own that anybody names: every chat shares it
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLimit:
+    """So many places, each of which rests for a while after it was used."""
+
+    places: int
+    rest_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class GraphLimits:
+    """What Microsoft documents: per chat, for all chats of a tenant together, for the list, and per mailbox."""
+
+    chat: LaneLimit = LaneLimit(1, 1.0)
+    all_chats: LaneLimit = LaneLimit(20, 1.0)
+    chats: LaneLimit = LaneLimit(5, 1.0)
+    mailbox: LaneLimit = LaneLimit(4)
+
+
+@dataclass(slots=True)
+class _Lane:
+    limit: LaneLimit
+    free: anyio.Semaphore
+    ready: list[float] = field(default_factory=list)  # a heap: when each free place has rested
+    held_until: float = 0.0
+    users: int = 0  # who waits or works here
+
+
+class RequestLanes:
+    """The lanes of one signed-in account. `wait` and `monotonic` are the passing of time."""
+
+    def __init__(
+        self,
+        limits: GraphLimits | None = None,
+        *,
+        max_wait_seconds: float = MAX_WAIT_SECONDS,
+        wait: Callable[[float], Awaitable[None]] = anyio.sleep,
+        monotonic: Callable[[], float] = anyio.current_time,
+    ) -> None:
+        self._limits = limits or GraphLimits()
+        self._max_wait = max_wait_seconds
+        self._wait = wait
+        self._monotonic = monotonic
+        self._lanes: dict[str, _Lane] = {}
+
+    def __len__(self) -> int:
+        """How many lanes are remembered."""
+        return len(self._lanes)
+
+    @asynccontextmanager
+    async def use(self, name: str) -> AsyncIterator[None]:
+        """Take a place on a lane (none for an empty name) for one request; raises `Unavailable` if that takes long."""
+        taken: list[tuple[_Lane, float]] = []
+        is_used = False
+        try:
+            with anyio.move_on_after(self._max_wait) as patience:
+                # The chat first: whoever waits for it must not keep a place that other chats could use.
+                for each in _lanes_of(name):
+                    lane = self._lane(each)
+                    taken.append((lane, await self._take(lane)))
+            if patience.cancelled_caught:
+                raise _busy(self._max_wait)
+            is_used = True
+            yield
+        finally:
+            for lane, ready in taken:
+                # Also what was broken off counts: the service may have seen it.
+                _give(lane, self._monotonic() + lane.limit.rest_seconds if is_used else ready)
+
+    def hold(self, name: str, seconds: float) -> None:
+        """Let nobody begin on a lane for so long."""
+        if name:
+            lane = self._lane(name)
+            lane.held_until = max(lane.held_until, self._monotonic() + seconds)
+
+    async def _take(self, lane: _Lane) -> float:
+        """Wait for a place and return since when it is rested."""
+        lane.users += 1
+        is_taken = False
+        try:
+            self._check_wait(lane)
+            await lane.free.acquire()
+            ready = heapq.heappop(lane.ready)
+            try:
+                while (seconds := max(ready, lane.held_until) - self._monotonic()) > 0:
+                    self._check_held(lane)
+                    await self._wait(seconds)
+                is_taken = True
+            finally:
+                if not is_taken:
+                    _put_back(lane, ready)
+        finally:
+            lane.users -= 0 if is_taken else 1
+        return ready
+
+    def _check_wait(self, lane: _Lane) -> None:
+        """Refuse at once what cannot have its turn in time, so that nobody waits in vain."""
+        self._check_held(lane)
+        ahead = lane.users - lane.limit.places
+        seconds = lane.limit.rest_seconds * (ahead // lane.limit.places)
+        if seconds > self._max_wait:
+            raise _busy(seconds)
+
+    def _check_held(self, lane: _Lane) -> None:
+        seconds = lane.held_until - self._monotonic()
+        if seconds > self._max_wait:
+            raise Unavailable(
+                "Microsoft asks us to wait.", "nothing is lost: it is read later", retry_after=round(seconds, 3)
+            )
+
+    def _lane(self, name: str) -> _Lane:
+        lane = self._lanes.get(name)
+        if lane is None:
+            self._forget_idle()
+            limit = self._limit(name)
+            lane = _Lane(limit, anyio.Semaphore(limit.places), [0.0] * limit.places)
+            self._lanes[name] = lane
+        return lane
+
+    def _limit(self, name: str) -> LaneLimit:
+        if name.startswith(CHAT):
+            return self._limits.chat
+        known = {CHATS: self._limits.chats, MAILBOX: self._limits.mailbox, _ALL_CHATS: self._limits.all_chats}
+        if name not in known:
+            raise ValueError(f"no such lane: {name}")
+        return known[name]
+
+    def _forget_idle(self) -> None:
+        """A person may have thousands of chats, and few of them are busy."""
+        if len(self._lanes) < MAX_IDLE_LANES:
+            return
+        now = self._monotonic()
+        self._lanes = {
+            name: lane for name, lane in self._lanes.items() if lane.users or max(lane.held_until, *lane.ready) > now
+        }
+
+
+def _give(lane: _Lane, ready: float) -> None:
+    _put_back(lane, ready)
+    lane.users -= 1
+
+
+def _put_back(lane: _Lane, ready: float) -> None:
+    heapq.heappush(lane.ready, ready)
+    lane.free.release()
+
+
+def _lanes_of(name: str) -> tuple[str, ...]:
+    if not name:
+        return ()
+    return (name, _ALL_CHATS) if name.startswith(CHAT) else (name,)
+
+
+def _busy(seconds: float) -> Unavailable:
+    return Unavailable(
+        "Too many requests to Microsoft wait for their turn.",
+        "nothing is lost: it is tried again",
+        retry_after=max(round(seconds, 3), 1.0),
+    )

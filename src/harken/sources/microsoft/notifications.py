@@ -24,13 +24,12 @@ import msgspec
 from harken.clock import Clock
 from harken.errors import Forbidden, HarkenError, NotFound, Unavailable, UserError
 from harken.model import Draft, timestamp
-from harken.sources.backoff import doubled
-from harken.sources.door import Accept, DoorAnswer, PostedRequest
+from harken.sources.feed import doubled
 from harken.sources.http import part
 from harken.sources.microsoft.client import GraphClient, GraphTiming
 from harken.sources.microsoft.responses import Json
 from harken.sources.microsoft.settings import GraphSettings
-from harken.sources.source import Batch
+from harken.sources.source import Accept, Batch, DoorAnswer, PostedRequest
 
 FOLDER: Final = "/graph/"
 

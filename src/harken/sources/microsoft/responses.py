@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from harken.errors import Conflict, HarkenError, NeedsPerson, NotFound, Unavailable, UserError
-from harken.sources.backoff import asked_seconds
+from harken.sources.feed import asked_seconds
 from harken.sources.http import HttpAnswer
 
 Json: TypeAlias = Mapping[str, object]

@@ -17,10 +17,17 @@ from contextlib import contextmanager
 from typing import Final
 
 MAX_IDS: Final = 50_000  # more than anybody's agent answers within what the store keeps
+
+
 REFERENCE_CHARS: Final = 8
 
+
 _WORDS: Final = "harken"
+
+
 _TAG: Final = re.compile(r"<[^<>]{0,500}>")
+
+
 _REFERENCE: Final = re.compile(rf"\[{_WORDS} [0-9a-f]{{{REFERENCE_CHARS}}}\]$")
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from harken.sources.checkpoint import checkpoint_of, read_checkpoint
+from harken.sources.feed import checkpoint_of, read_checkpoint
 
 # Mail can be moved into a folder after it came: what begins again reads a while that it knows already.
 OVERLAP: Final = timedelta(days=7)

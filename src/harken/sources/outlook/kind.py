@@ -14,8 +14,8 @@ KIND: Final = SourceKind(
     speakers=Speakers.PEOPLE,
     read_settings=LazyPart("harken.sources.outlook.settings:read_settings"),
     make=LazyPart("harken.sources.outlook.source:make_source"),
-    setup=LazyPart("harken.sources.outlook.setup:OutlookSetup"),
-    check=LazyPart("harken.sources.outlook.setup:check"),
+    setup=LazyPart("harken.sources.outlook.settings:OutlookSetup"),
+    check=LazyPart("harken.sources.outlook.source:check"),
     sign_in=LazyPart("harken.sources.outlook.source:sign_in"),
     channel="email",
 )

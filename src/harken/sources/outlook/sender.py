@@ -16,8 +16,8 @@ from typing import Final
 from harken.clock import Clock
 from harken.errors import Forbidden, HarkenError, NotFound, Uncertain, UserError
 from harken.model import Message, OutgoingReply
+from harken.sources.answers import closing_line, to_html
 from harken.sources.http import part
-from harken.sources.markup import closing_line, to_html
 from harken.sources.microsoft.client import NEXT_LINK, GraphClient
 from harken.sources.microsoft.responses import Json, OutcomeUnknown, PositionGone
 from harken.sources.microsoft.sent import SentMessages

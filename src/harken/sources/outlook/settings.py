@@ -1,4 +1,4 @@
-"""What a person configures of Outlook: `[sources.NAME]` with that kind."""
+"""What a person configures of Outlook: `[sources.NAME]` with that kind, and how it is set up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Final
 
-from harken.sources.microsoft.settings import AccountKeys, AccountKind, GraphSettings, read_account
+from harken.sources.microsoft.settings import AccountKeys, AccountKind, AccountSetup, GraphSettings, read_account
 from harken.sources.settings import setting
 
 
@@ -39,3 +39,10 @@ OUTLOOK: Final = AccountKind(
 def read_settings(name: str, entry: Mapping[str, object]) -> GraphSettings:
     """Return the settings of the source `name`, or raise a `UserError` that names the key."""
     return read_account(OUTLOOK, name, entry)
+
+
+class OutlookSetup(AccountSetup):
+    """How Outlook is set up."""
+
+    def __init__(self) -> None:
+        super().__init__(OUTLOOK)

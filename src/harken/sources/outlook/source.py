@@ -2,32 +2,43 @@
 
 Changes are only names of mails: each is read by its id, in the order in which they came. The checkpoint moves when a
 whole round of changes has been handed over, so whatever stops in between is read again and known by its id. A link
-that the service has forgotten is replaced by reading the folder anew. Below is the Graph client, above is
+that the service has forgotten is replaced by reading the folder anew. `OwnAddresses` knows which addresses are the
+account's own: whoever writes to one of them waits for an answer. Below is the Graph client, above is
 `daemon/feed_runner.py`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, TypeVar
 
+import anyio
+
 from harken.clock import Clock
-from harken.errors import Forbidden, NeedsPerson, NotFound, Unavailable, UserError
+from harken.errors import Forbidden, HarkenError, NeedsPerson, NotFound, Unavailable, UserError
 from harken.model import Draft
-from harken.sources.backoff import MAX_ASKED_SECONDS, FeedTiming, wait_seconds
-from harken.sources.health import HealthRecorder, worst_of
+from harken.sources.check import CheckContext, CheckReport
+from harken.sources.feed import MAX_ASKED_SECONDS, FeedTiming, HealthRecorder, wait_seconds, worst_of
 from harken.sources.http import part
-from harken.sources.microsoft.account import PersonSignIn, SignedInSource, open_account
+from harken.sources.microsoft.account import (
+    MicrosoftAccount,
+    PersonSignIn,
+    SignedInSource,
+    check_account,
+    moment_of,
+    open_account,
+    rows_of,
+)
 from harken.sources.microsoft.client import DELTA_LINK, GraphClient
 from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic, with_notices
 from harken.sources.microsoft.responses import Json, MissingScope, PositionGone
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.settings import GraphSettings
-from harken.sources.outlook.addresses import OwnAddresses
+from harken.sources.microsoft.settings import MOST_ADDRESSES, GraphSettings, mail_address
 from harken.sources.outlook.checkpoint import OVERLAP, OutlookCheckpoint, OutlookRow, first_place, read_place
 from harken.sources.outlook.mail import (
     LANE,
@@ -375,3 +386,110 @@ def make_source(entry: SourceEntry) -> Source:
 def sign_in(entry: SourceEntry) -> PersonSignIn:
     """Return how a person signs in to the account of an entry."""
     return PersonSignIn(open_account(read_settings(entry.name, entry.table), entry))
+
+
+def check(entry: SourceEntry, context: CheckContext) -> CheckReport:
+    """Look into each folder once."""
+
+    async def look(account: MicrosoftAccount) -> str:
+        said: list[str] = []
+        for folder in account.settings.folders:
+            asked = {"$select": "createdDateTime", "$orderby": "receivedDateTime desc", "$top": "1"}
+            page = await account.client.get(f"/me/mailFolders/{part(folder)}/messages", asked, lane="mailbox")
+            rows = rows_of(page)
+            last = f"the last mail {moment_of(rows[0], entry.clock.now())}" if rows else "no mail"
+            said.append(f"{folder}: {last}")
+        return f"{', '.join(said)}."
+
+    return check_account(read_settings(entry.name, entry.table), entry, context, look)
+
+
+ASK_SECONDS: Final = 15.0  # mail waits meanwhile
+KEPT: Final = timedelta(days=1)  # an Agent User never signs in anew, and is given other addresses all the same
+TROUBLED: Final = timedelta(minutes=5)
+
+# The second for accounts that have no such property: a personal one refuses to be asked for it.
+_ADDRESS_FORMS: Final[tuple[Mapping[str, str], ...]] = (
+    {"$select": "mail,userPrincipalName,proxyAddresses"},
+    {"$select": "mail,userPrincipalName"},
+)
+_PASSING: Final = (Unavailable, NotFound)  # an account that was made just now is not known everywhere yet
+_BY_MAIL: Final = "smtp:"  # in upper case the one that is written from; others lead elsewhere, such as `sip:`
+
+_log = logging.getLogger("harken.sources.microsoft")
+
+
+class OwnAddresses:
+    """The addresses of whoever is signed in. `upn` is the name they signed in with, empty if nobody told."""
+
+    def __init__(
+        self,
+        settings: GraphSettings,
+        client: GraphClient,
+        clock: Clock,
+        *,
+        me: Callable[[], str],
+        since: Callable[[], datetime | None],
+        upn: Callable[[], str],
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._clock = clock
+        self._me = me
+        self._since = since
+        self._upn = upn
+        self._asking = anyio.Lock()
+        self._asked_of: tuple[str, datetime | None] | None = None
+        self._again_at: datetime | None = None
+        self._told: frozenset[str] = frozenset()
+
+    def read(self) -> frozenset[str]:
+        """Return what is known now of whoever is signed in now."""
+        told = self._told if self._asked_of == self._sign_in() else frozenset[str]()
+        return told.union(self._settings.addresses, filter(None, [mail_address(self._upn())]))
+
+    async def learn(self) -> None:
+        """Ask for them, unless that was done for this sign-in; whatever goes wrong, what is known stays."""
+        async with self._asking:
+            sign_in = self._sign_in()
+            if sign_in == self._asked_of and self._again_at is not None and self._clock.now() < self._again_at:
+                return
+            found = await self._ask()
+            if self._sign_in() != sign_in:
+                return  # somebody else signed in meanwhile: whose they are nobody can say
+            is_first = sign_in != self._asked_of
+            self._asked_of, self._told = sign_in, frozenset() if is_first else self._told
+            self._again_at = self._clock.now() + (TROUBLED if isinstance(found, _PASSING) else KEPT)
+            if not isinstance(found, HarkenError):
+                self._told = found
+            elif is_first:
+                name = self._settings.name
+                _log.info("%s: Microsoft does not tell the addresses of the account: %s", name, found.message)
+
+    def _sign_in(self) -> tuple[str, datetime | None]:
+        return self._me(), self._since()
+
+    async def _ask(self) -> frozenset[str] | HarkenError:
+        found: frozenset[str] | HarkenError = Unavailable("It does not answer in time.", "it is asked again")
+        with anyio.move_on_after(ASK_SECONDS):
+            for form in _ADDRESS_FORMS:
+                try:
+                    return addresses_in(await self._client.get("/me", form))
+                except UserError as error:
+                    found = error
+                except HarkenError as error:
+                    return error
+        return found
+
+
+def addresses_in(told: Json) -> frozenset[str]:
+    """Return the mail addresses in what the service says of an account; what is none is left out."""
+    proxies = told.get("proxyAddresses")
+    listed = proxies[:MOST_ADDRESSES] if isinstance(proxies, list) else []
+    by_mail = [each[len(_BY_MAIL) :] for each in listed if isinstance(each, str) and _is_by_mail(each)]
+    texts = [told.get("mail"), told.get("userPrincipalName"), *by_mail]
+    return frozenset(filter(None, (mail_address(text) for text in texts if isinstance(text, str))))
+
+
+def _is_by_mail(proxy: str) -> bool:
+    return proxy[: len(_BY_MAIL)].lower() == _BY_MAIL

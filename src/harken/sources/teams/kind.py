@@ -14,8 +14,8 @@ KIND: Final = SourceKind(
     speakers=Speakers.PEOPLE,
     read_settings=LazyPart("harken.sources.teams.settings:read_settings"),
     make=LazyPart("harken.sources.teams.source:make_source"),
-    setup=LazyPart("harken.sources.teams.setup:TeamsSetup"),
-    check=LazyPart("harken.sources.teams.setup:check"),
+    setup=LazyPart("harken.sources.teams.settings:TeamsSetup"),
+    check=LazyPart("harken.sources.teams.source:check"),
     sign_in=LazyPart("harken.sources.teams.source:sign_in"),
     channel="teams",
 )

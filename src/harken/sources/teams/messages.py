@@ -18,7 +18,7 @@ import msgspec
 
 from harken.errors import UserError
 from harken.model import Draft, Message, MessageId, MessageKind, Priority, Sender, TextFormat
-from harken.sources.markup import closing_line, to_html
+from harken.sources.answers import closing_line, to_html
 from harken.sources.microsoft.responses import Json
 from harken.sources.microsoft.sent import reference
 

@@ -19,8 +19,7 @@ from harken.clock import Clock
 from harken.errors import Forbidden, HarkenError, NotFound, Unavailable, Uncertain, UserError
 from harken.model import Message, MessageId, OutgoingReply, timestamp
 from harken.sources.http import part
-from harken.sources.microsoft.client import NEXT_LINK, GraphClient
-from harken.sources.microsoft.limits import CHAT
+from harken.sources.microsoft.client import CHAT, NEXT_LINK, GraphClient
 from harken.sources.microsoft.responses import Json, OutcomeUnknown
 from harken.sources.microsoft.sent import SentMessages, reference, words
 from harken.sources.microsoft.settings import GraphSettings

@@ -1,4 +1,4 @@
-"""What a person configures of Teams: `[sources.NAME]` with that kind."""
+"""What a person configures of Teams: `[sources.NAME]` with that kind, and how it is set up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Final
 
-from harken.sources.microsoft.settings import AccountKeys, AccountKind, GraphSettings, read_account
+from harken.sources.microsoft.settings import AccountKeys, AccountKind, AccountSetup, GraphSettings, read_account
 from harken.sources.settings import setting
 
 
@@ -38,3 +38,20 @@ TEAMS: Final = AccountKind(
 def read_settings(name: str, entry: Mapping[str, object]) -> GraphSettings:
     """Return the settings of the source `name`, or raise a `UserError` that names the key."""
     return read_account(TEAMS, name, entry)
+
+
+class TeamsSetup(AccountSetup):
+    """How Teams is set up."""
+
+    def __init__(self) -> None:
+        super().__init__(TEAMS)
+
+    def warnings(self, entry: Mapping[str, object]) -> list[str]:
+        """Say what Microsoft thinks of polling."""
+        poll = entry.get("poll")
+        seconds = poll if isinstance(poll, float) else TEAMS.poll_seconds
+        said = (
+            "Microsoft's terms let an app poll Teams for messages once a day, and it may slow down or stop one that "
+            f"polls more often. Harken looks every {seconds:g} seconds at what is new only: use --poll to be slower."
+        )
+        return [said]

@@ -16,11 +16,19 @@ from typing import Final
 from harken.clock import Clock
 from harken.errors import HarkenError, NeedsPerson, Unavailable, UserError
 from harken.model import Draft
-from harken.sources.backoff import doubled
-from harken.sources.health import HealthRecorder
+from harken.sources.check import CheckContext, CheckReport
+from harken.sources.feed import HealthRecorder, doubled
 from harken.sources.http import part
-from harken.sources.microsoft.account import PersonSignIn, SignedInSource, open_account
-from harken.sources.microsoft.client import GraphClient, GraphTiming
+from harken.sources.microsoft.account import (
+    MicrosoftAccount,
+    PersonSignIn,
+    SignedInSource,
+    check_account,
+    moment_of,
+    open_account,
+    rows_of,
+)
+from harken.sources.microsoft.client import NEXT_LINK, GraphClient, GraphTiming
 from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic, with_notices
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.microsoft.settings import GraphSettings
@@ -34,6 +42,7 @@ FEED: Final = "chats"
 CHATS_AT_ONCE: Final = 16
 MAX_WAIT_SECONDS: Final = 900.0
 LEAST_WAIT_SECONDS: Final = 1.0
+PAGE: Final = 50
 
 _MOST_DOUBLINGS: Final = 3
 
@@ -215,3 +224,19 @@ def make_source(entry: SourceEntry) -> Source:
 def sign_in(entry: SourceEntry) -> PersonSignIn:
     """Return how a person signs in to the account of an entry."""
     return PersonSignIn(open_account(read_settings(entry.name, entry.table), entry))
+
+
+def check(entry: SourceEntry, context: CheckContext) -> CheckReport:
+    """Look at the list of chats once."""
+
+    async def look(account: MicrosoftAccount) -> str:
+        newest = "lastMessagePreview/createdDateTime"
+        asked = {"$expand": "lastMessagePreview", "$orderby": f"{newest} desc", "$top": str(PAGE)}
+        page = await account.client.get("/me/chats", asked, lane="chats")
+        rows = rows_of(page)
+        if not rows:
+            return "No chat is there."
+        count = "1 chat" if len(rows) == 1 else f"{len(rows)} chats{' or more' if NEXT_LINK in page else ''}"
+        return f"{count}, the last message {moment_of(rows[0].get('lastMessagePreview'), entry.clock.now())}."
+
+    return check_account(read_settings(entry.name, entry.table), entry, context, look)

@@ -15,6 +15,6 @@ KIND: Final = SourceKind(
     read_settings=LazyPart("harken.sources.webhook.settings:read_settings"),
     answers=False,
     make=LazyPart("harken.sources.webhook.source:make_source"),
-    setup=LazyPart("harken.sources.webhook.setup:WebhookSetup"),
-    check=LazyPart("harken.sources.webhook.setup:check"),
+    setup=LazyPart("harken.sources.webhook.settings:WebhookSetup"),
+    check=LazyPart("harken.sources.webhook.source:check"),
 )

@@ -1,4 +1,4 @@
-"""What a person configures of a webhook: `[sources.NAME]` with `kind = "webhook"`, checked key by key.
+"""What a person configures of a webhook: `[sources.NAME]` with `kind = "webhook"`, and how it is set up.
 
 Secrets are only named here; whoever makes the source looks them up. A door without a secret is refused: whoever finds
 its address could write to agents. Below are `sources/settings.py` and the presets.
@@ -7,12 +7,23 @@ its address could write to agents. Below are `sources/settings.py` and the prese
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
 from harken.errors import UserError
-from harken.sources.settings import SettingsTable, SourceSettings, keys_of, setting
+from harken.sources.settings import SettingsTable, SourceOption, SourceSettings, keys_of, options_of, setting
+from harken.sources.setup import (
+    SECRETS_FOLDER,
+    SetupContext,
+    SetupOutcome,
+    SetupValues,
+    SourceSetup,
+    text_of,
+    texts_of,
+    written,
+)
 from harken.sources.webhook.preset import Preset, preset_module, preset_names
 from harken.sources.webhook.presets.generic import (
     DEFAULT_HEADER,
@@ -142,4 +153,113 @@ def _header(table: SettingsTable, key: str, default: str) -> str:
     found = table.verbatim(key, "the name of a header") or default
     if found and not _HEADER_NAME.fullmatch(found):
         raise UserError(f"{table.dotted(key)} cannot be the name of a header.", "Use letters and hyphens.")
+    return found
+
+
+SECRET_BYTES: Final = 32
+FROM_STDIN: Final = "-"
+
+
+class WebhookSetup(SourceSetup):
+    """How a webhook is set up."""
+
+    help_text = "Make an address to post to, and a secret; its name is that of the preset unless you say so."
+
+    def __init__(self) -> None:
+        self.options = (
+            SourceOption(flag="--preset", key="preset", help="Whose posts they are.", choices=preset_names()),
+            *options_of(WebhookKeys),
+            SourceOption(flag="--secret", key="SECRETS", help="env:NAME, file:PATH or -.", metavar="REF", is_many=True),
+            SourceOption(
+                flag="--take",
+                key="TAKE",
+                help="generic: text, channel, sender or id.",
+                metavar="PART=JMESPATH",
+                is_many=True,
+            ),
+        )
+        self._made = ""
+
+    def usual_name(self, values: SetupValues) -> str:
+        """Return the preset's name."""
+        return text_of(values, "preset")
+
+    def missing(self, values: SetupValues) -> str:
+        """Return the preset if it was not given: there is no question that could find it."""
+        if not values.get("preset"):
+            raise UserError("Missing option '--preset'.", f"Choose one of: {', '.join(preset_names())}.")
+        return ""
+
+    def entry(self, name: str, values: SetupValues, context: SetupContext) -> dict[str, object]:
+        """Return what is written, and keep the secret unless the person keeps it elsewhere."""
+        entry = self._written(name, values)
+        if not context.is_known(name) and not _is_brought(values):
+            secret = self._secret(name, values, entry, context)
+            read_settings(name, entry)
+            context.keep_secret(name, secret)
+            # One that the person brought need not be shown to them.
+            self._made = "" if values.get("SECRETS") else secret
+        return entry
+
+    def outcome(
+        self, name: str, values: SetupValues, entry: Mapping[str, object], context: SetupContext
+    ) -> SetupOutcome:
+        """Say where to post and what to paste."""
+        del values
+        preset = read_settings(name, entry).preset
+        url, file = context.post_address(f"{PATH}{name}"), context.folder / SECRETS_FOLDER / name
+        lines, notes = [f"Address: {url}"], list[str]()
+        if self._made:
+            lines.append(f"Secret: {self._made}")
+            notes.append(f"It is shown this once and kept in {file}.")
+        notes.append(preset.where)
+        if self._made and preset.is_secret_theirs:
+            notes.append(f"{preset.title} makes its own secret: write that into {file} instead, then reload.")
+        if url.startswith("http://127.") or "localhost" in url:
+            notes.append("Only this machine reaches that address. For others see docs/howto/webhooks.md.")
+        more = {"url": url, **({"secret": self._made} if self._made else {})}
+        return SetupOutcome(lines=lines, notes=notes, more=more)
+
+    def made_secret(self, name: str, entry: Mapping[str, object]) -> bool:
+        """Whether the entry names the file in which a secret was made for it."""
+        return entry.get("secret") == f"file:{SECRETS_FOLDER}/{name}"
+
+    def _written(self, name: str, values: SetupValues) -> dict[str, object]:
+        references = texts_of(values, "SECRETS") if _is_brought(values) else (f"file:{SECRETS_FOLDER}/{name}",)
+        found = {
+            "preset": values.get("preset"),
+            "secret": references[0] if len(references) == 1 else "",
+            "secrets": references if len(references) > 1 else (),
+            **_parts(texts_of(values, "TAKE")),
+            **{key: value for key, value in values.items() if key.islower() and key != "preset"},
+        }
+        return written(KIND, found)
+
+    def _secret(self, name: str, values: SetupValues, entry: Mapping[str, object], context: SetupContext) -> str:
+        """Return the secret that is kept: read, asked for where the service makes it, or a new one."""
+        if values.get("SECRETS"):
+            if given := context.console.read_line().strip():
+                return given
+            raise UserError(
+                "There is no secret on the standard input.", "Such as: harken source add ... --secret - < FILE"
+            )
+        preset = read_settings(name, entry).preset
+        if preset.is_secret_theirs and context.console.can_ask:
+            asked = f"The secret that {preset.title} shows you (empty: make one)"
+            if given := context.console.prompt(asked, "", is_hidden=True):
+                return given
+        return preset.new_secret(secrets.token_bytes(SECRET_BYTES))
+
+
+def _is_brought(values: SetupValues) -> bool:
+    return bool(values.get("SECRETS")) and texts_of(values, "SECRETS") != (FROM_STDIN,)
+
+
+def _parts(words: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in words:
+        part, equals, expression = each.partition("=")
+        if part.strip() not in PARTS or not equals or not expression.strip():
+            raise UserError(f"{each[:60]!r} is not PART=JMESPATH.", f"The parts are {', '.join(PARTS)}.")
+        found[part.strip()] = expression.strip()
     return found

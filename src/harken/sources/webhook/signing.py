@@ -1,7 +1,8 @@
 """Who signed a post: comparisons that take the same time whatever was sent, on the bytes as they came.
 
 A signature is compared as it is written, not as it can be decoded: two spellings of one signature would be two posts.
-Every key is tried, so that one can follow another. Pure; whoever calls says what time it is.
+Every key is tried, so that one can follow another. `ShellSignature` is the same for a person's shell.
+Pure; the caller says what time it is.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from harken.errors import Forbidden, UserError
-from harken.sources.door import PostedRequest
+from harken.sources.source import PostedRequest
 
 Keys: TypeAlias = tuple[bytes, ...]
 
@@ -153,3 +157,56 @@ def _password(encoded: str) -> str:
 def _raw(text: str) -> bytes:
     # Headers were decoded as latin-1: this gives back the bytes that came.
     return text.encode("latin-1", "replace")
+
+
+SAMPLE: Final = '{"text":"hello from curl"}'
+
+# In Python: openssl takes a key only as an argument.
+_SIGN: Final = (
+    'import base64,hmac,sys; k=sys.stdin.buffer.read().rstrip(b"\\r\\n"); '
+    '{key}m=hmac.new(k,sys.argv[1].encode(),"{digest}"); print({shown})'
+)
+_SHOWN: Final[Mapping[str, str]] = {HEX: "m.hexdigest()", BASE64: "base64.b64encode(m.digest()).decode()"}
+
+
+@dataclass(frozen=True, slots=True)
+class ShellSignature:
+    """What a shell does before it posts, and the headers it adds, each as a word of the shell."""
+
+    before: str
+    headers: tuple[str, ...]
+
+
+def shell_hmac(
+    secret: str, signed: str = "$body", *, digest: str = "sha256", encoding: str = HEX, key: str = ""
+) -> str:
+    """Return how a shell signs something with what a command prints."""
+    code = _SIGN.format(key=key, digest=digest, shown=_SHOWN[encoding])
+    return f"$({secret} | python3 -I -c '{code}' \"{signed}\")"
+
+
+def shell_header(header: str, secret: str) -> ShellSignature:
+    """Return how a shell gives a secret as it is: printf is a part of the shell, and curl reads the header."""
+    return ShellSignature(f'printf "%s%s\\n" {shlex.quote(header)} "$({secret})" | ', ("@-",))
+
+
+def shell_body_signature(header: str, *more: str) -> Callable[[str], ShellSignature]:
+    """Return how a shell signs the body into a header, with more headers before it."""
+    return lambda secret: ShellSignature("", (*more, f'"{header}{shell_hmac(secret)}"'))
+
+
+def shell_line(signature: ShellSignature, sample: str, url: str) -> str:
+    """Return a line that posts a sample, signed."""
+    said = " ".join(f"-H {each}" for each in ("'Content-Type: application/json'", *signature.headers))
+    return f"body='{sample}'; {signature.before}curl -sS {said} -d \"$body\" {shlex.quote(url)}"
+
+
+def shell_secret(reference: str, locate: Callable[[str], Path]) -> str:
+    """Return what prints a secret from where it is kept."""
+    kind, _, rest = reference.partition(":")
+    if kind == "env":
+        return f'printf %s "${rest}"'
+    if kind == "keyring":
+        service, _, name = rest.rpartition("/")
+        return f"keyring get {shlex.quote(service)} {shlex.quote(name)}"
+    return f"cat {shlex.quote(str(locate(rest)))}"

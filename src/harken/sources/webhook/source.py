@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from http.client import HTTPConnection, HTTPException
 from typing import Final
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
@@ -16,13 +18,32 @@ import anyio.to_thread
 from harken.clock import Clock
 from harken.errors import HarkenError, NeedsPerson, Unavailable, UserError
 from harken.model import Draft
-from harken.sources.door import Accept, Door, DoorAnswer, PostedRequest
-from harken.sources.health import HealthRecorder, RefusalCount
-from harken.sources.source import Source, SourceEntry, SourceHealth, SourceState
-from harken.sources.webhook.payload import FORM, JSON, media_type, payload_of
-from harken.sources.webhook.preset import EchoAnswer, Reading, SignatureCheck, SkippedPost, WebhookEvent, body_id
+from harken.sources.check import CheckContext, CheckReport
+from harken.sources.feed import HealthRecorder, RefusalCount
+from harken.sources.source import (
+    Accept,
+    Door,
+    DoorAnswer,
+    PostedRequest,
+    Source,
+    SourceEntry,
+    SourceHealth,
+    SourceState,
+)
+from harken.sources.webhook.preset import (
+    FORM,
+    JSON,
+    EchoAnswer,
+    Reading,
+    SignatureCheck,
+    SkippedPost,
+    WebhookEvent,
+    body_id,
+    media_type,
+    payload_of,
+)
 from harken.sources.webhook.settings import KIND, WebhookSettings, read_settings
-from harken.sources.webhook.signing import LARGE_BYTES, Keys
+from harken.sources.webhook.signing import LARGE_BYTES, Keys, shell_line, shell_secret
 
 ACCEPTED, TAKEN, NOT_JSON = 202, 200, 415
 LARGE_THREADS: Final = 2
@@ -201,3 +222,49 @@ def keys_of(settings: WebhookSettings, resolve: Callable[[str], str]) -> Keys:
             "Make a longer one: anybody could guess it.",
         )
     return tuple(keys)
+
+
+UNAUTHORIZED: Final = 401
+
+
+ANSWER_SECONDS: Final = 5.0
+
+
+def check(entry: SourceEntry, context: CheckContext) -> CheckReport:
+    """Post something unsigned to the running daemon, which must refuse it."""
+    settings = read_settings(entry.name, entry.table)
+    running = context.running()
+    state, reason, found = SourceState.RETRYING, "", ""
+    if entry.name not in running.states or not running.hooks_url:
+        reason = "The daemon does not know it yet: harken reload"
+    elif running.states[entry.name][0] is not SourceState.LISTENING:
+        state, reason = running.states[entry.name]
+    else:
+        status = _post(running.hooks_url, settings.path)
+        if status == UNAUTHORIZED:
+            state, found = SourceState.LISTENING, "An unsigned post is refused, as it must be."
+        else:
+            reason = f"An unsigned post was answered with {status or 'nothing'} instead of {UNAUTHORIZED}."
+    signature = settings.preset.shell(shell_secret(settings.secrets[0], entry.locate))
+    line = shell_line(signature, settings.preset.sample, f"{running.hooks_url}{settings.path}")
+    return CheckReport(
+        state=state,
+        address=context.post_address(settings.path),
+        reason=reason,
+        server=settings.preset.title,
+        found=found,
+        shell_line=line if found else "",
+    )
+
+
+def _post(base: str, path: str) -> int:
+    """Return the status of an unsigned post, 0 when there was no answer."""
+    parts = urlsplit(base)
+    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=ANSWER_SECONDS)
+    try:
+        connection.request("POST", path, b"{}", {"Content-Type": "application/json"})
+        return connection.getresponse().status
+    except (OSError, HTTPException):
+        return 0
+    finally:
+        connection.close()

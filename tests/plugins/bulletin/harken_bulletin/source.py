@@ -11,9 +11,8 @@ import anyio
 from harken.clock import Clock
 from harken.errors import Forbidden, NeedsPerson, UserError
 from harken.model import Draft, OutgoingReply, Sender
-from harken.sources.backoff import FeedTiming, wait_seconds
 from harken.sources.check import CheckContext, CheckReport, listen
-from harken.sources.health import HealthRecorder
+from harken.sources.feed import FeedTiming, HealthRecorder, wait_seconds
 from harken.sources.source import Batch, Source, SourceEntry, SourceHealth
 from harken_bulletin.settings import BulletinSettings, read_settings
 

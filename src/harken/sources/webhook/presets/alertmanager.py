@@ -12,8 +12,12 @@ from functools import partial
 from typing import Final
 
 from harken.model import Priority, Sender
-from harken.sources.door import PostedRequest
-from harken.sources.webhook.payload import (
+from harken.sources.source import PostedRequest
+from harken.sources.webhook.preset import (
+    Preset,
+    Reading,
+    SignatureCheck,
+    WebhookEvent,
     count,
     first,
     joined,
@@ -25,9 +29,7 @@ from harken.sources.webhook.payload import (
     url,
     word,
 )
-from harken.sources.webhook.preset import Preset, Reading, SignatureCheck, WebhookEvent
-from harken.sources.webhook.shell import shell_header
-from harken.sources.webhook.signing import check_bearer
+from harken.sources.webhook.signing import check_bearer, shell_header
 
 CHANNEL: Final = "alerts"
 MAX_LABELS: Final = 30

@@ -17,19 +17,31 @@ import jmespath.exceptions
 
 from harken.errors import UserError
 from harken.model import MAX_RAW_CHARS, Sender
-from harken.sources.door import PostedRequest
-from harken.sources.webhook.payload import as_json, at, first, one_line, word
-from harken.sources.webhook.preset import Preset, Reading, SignatureCheck, WebhookEvent, signed_id
-from harken.sources.webhook.shell import ShellSignature, shell_header, shell_hmac
+from harken.sources.source import PostedRequest
+from harken.sources.webhook.preset import (
+    Preset,
+    Reading,
+    SignatureCheck,
+    WebhookEvent,
+    as_json,
+    at,
+    first,
+    one_line,
+    signed_id,
+    word,
+)
 from harken.sources.webhook.signing import (
     HEX,
     SHA1,
     SHA256,
+    ShellSignature,
     check_bearer,
     check_body,
     check_signed,
     check_stamp,
     check_token,
+    shell_header,
+    shell_hmac,
 )
 
 NAME: Final = "generic"

@@ -14,8 +14,14 @@ from typing import Final
 
 from harken.errors import UserError
 from harken.model import Sender
-from harken.sources.door import PostedRequest
-from harken.sources.webhook.payload import (
+from harken.sources.source import PostedRequest
+from harken.sources.webhook.preset import (
+    Preset,
+    Reading,
+    SignatureCheck,
+    SkippedPost,
+    WebhookEvent,
+    body_id,
     count,
     first,
     headline,
@@ -28,22 +34,13 @@ from harken.sources.webhook.payload import (
     plural,
     quoted,
     rows,
+    sender_of,
     table,
+    unsigned_id,
     url,
     word,
 )
-from harken.sources.webhook.preset import (
-    Preset,
-    Reading,
-    SignatureCheck,
-    SkippedPost,
-    WebhookEvent,
-    body_id,
-    sender_of,
-    unsigned_id,
-)
-from harken.sources.webhook.shell import shell_body_signature
-from harken.sources.webhook.signing import check_body
+from harken.sources.webhook.signing import check_body, shell_body_signature
 
 SIGNATURE: Final = "x-hub-signature-256"
 EVENT: Final = "x-github-event"

@@ -13,8 +13,12 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.model import Sender
-from harken.sources.door import PostedRequest
-from harken.sources.webhook.payload import (
+from harken.sources.source import PostedRequest
+from harken.sources.webhook.preset import (
+    Preset,
+    Reading,
+    SignatureCheck,
+    WebhookEvent,
     as_json,
     count,
     first,
@@ -28,21 +32,22 @@ from harken.sources.webhook.payload import (
     plural,
     quoted,
     rows,
+    sender_of,
+    signed_id,
     table,
+    unsigned_id,
     url,
     word,
 )
-from harken.sources.webhook.preset import (
-    Preset,
-    Reading,
-    SignatureCheck,
-    WebhookEvent,
-    sender_of,
-    signed_id,
-    unsigned_id,
+from harken.sources.webhook.signing import (
+    STANDARD_PREFIX,
+    Keys,
+    check_standard,
+    check_token,
+    plain_keys,
+    shell_header,
+    standard_keys,
 )
-from harken.sources.webhook.shell import shell_header
-from harken.sources.webhook.signing import STANDARD_PREFIX, Keys, check_standard, check_token, plain_keys, standard_keys
 
 PLAIN: Final = "x-gitlab-token"
 SIGNATURE: Final = "webhook-signature"

@@ -10,10 +10,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from harken.model import Sender
-from harken.sources.door import PostedRequest
-from harken.sources.webhook.payload import (
+from harken.sources.source import PostedRequest
+from harken.sources.webhook.preset import (
+    Preset,
+    Reading,
+    SignatureCheck,
+    WebhookEvent,
     as_json,
     at,
+    body_id,
     first,
     is_same,
     joined,
@@ -21,13 +26,12 @@ from harken.sources.webhook.payload import (
     moment,
     quoted,
     rows,
+    sender_of,
     table,
     url,
     word,
 )
-from harken.sources.webhook.preset import Preset, Reading, SignatureCheck, WebhookEvent, body_id, sender_of
-from harken.sources.webhook.shell import shell_body_signature
-from harken.sources.webhook.signing import check_body
+from harken.sources.webhook.signing import check_body, shell_body_signature
 
 SIGNATURE: Final = "x-hub-signature"
 SERVICE: Final = Sender("jira", "Jira")

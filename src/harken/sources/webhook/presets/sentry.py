@@ -10,11 +10,27 @@ from collections.abc import Mapping
 from typing import Final
 
 from harken.model import Priority, Sender
-from harken.sources.door import PostedRequest
-from harken.sources.webhook.payload import as_json, first, joined, moment, one_line, quoted, rows, table, url, word
-from harken.sources.webhook.preset import Preset, Reading, SignatureCheck, WebhookEvent, body_id, sender_of, unsigned_id
-from harken.sources.webhook.shell import shell_body_signature
-from harken.sources.webhook.signing import check_body
+from harken.sources.source import PostedRequest
+from harken.sources.webhook.preset import (
+    Preset,
+    Reading,
+    SignatureCheck,
+    WebhookEvent,
+    as_json,
+    body_id,
+    first,
+    joined,
+    moment,
+    one_line,
+    quoted,
+    rows,
+    sender_of,
+    table,
+    unsigned_id,
+    url,
+    word,
+)
+from harken.sources.webhook.signing import check_body, shell_body_signature
 
 SIGNATURE: Final = "sentry-hook-signature"
 RESOURCE: Final = "sentry-hook-resource"

@@ -13,8 +13,7 @@ from typing import Final
 
 from harken.memory import json_bytes
 from harken.model import Sender
-from harken.sources.door import PostedRequest
-from harken.sources.webhook.payload import as_json, at, first, is_same, joined, moment, quoted, table, word
+from harken.sources.source import PostedRequest
 from harken.sources.webhook.preset import (
     EchoAnswer,
     Preset,
@@ -22,10 +21,18 @@ from harken.sources.webhook.preset import (
     SignatureCheck,
     SkippedPost,
     WebhookEvent,
+    as_json,
+    at,
+    first,
+    is_same,
+    joined,
+    moment,
+    quoted,
     sender_of,
+    table,
+    word,
 )
-from harken.sources.webhook.shell import ShellSignature, shell_hmac
-from harken.sources.webhook.signing import check_signed, check_stamp
+from harken.sources.webhook.signing import ShellSignature, check_signed, check_stamp, shell_hmac
 
 SIGNATURE: Final = "x-slack-signature"
 STAMP: Final = "x-slack-request-timestamp"

@@ -10,11 +10,29 @@ from base64 import b64encode
 from typing import Final
 
 from harken.model import Sender
-from harken.sources.door import PostedRequest
-from harken.sources.webhook.payload import as_json, at, first, joined, moment, table, word
-from harken.sources.webhook.preset import Preset, Reading, SignatureCheck, WebhookEvent, signed_id
-from harken.sources.webhook.shell import ShellSignature, shell_hmac
-from harken.sources.webhook.signing import BASE64, STANDARD_PREFIX, check_standard, standard_keys
+from harken.sources.source import PostedRequest
+from harken.sources.webhook.preset import (
+    Preset,
+    Reading,
+    SignatureCheck,
+    WebhookEvent,
+    as_json,
+    at,
+    first,
+    joined,
+    moment,
+    signed_id,
+    table,
+    word,
+)
+from harken.sources.webhook.signing import (
+    BASE64,
+    STANDARD_PREFIX,
+    ShellSignature,
+    check_standard,
+    shell_hmac,
+    standard_keys,
+)
 
 DELIVERY: Final = "webhook-id"
 DEFAULT: Final = "default"

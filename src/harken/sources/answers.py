@@ -1,4 +1,4 @@
-"""Markdown of an agent as the HTML that Teams, Outlook and mail programs show. Pure.
+"""Answers that people read: an agent's Markdown as HTML, and addresses behind which nobody reads them. Pure.
 
 Two independent parts see to it that nothing else gets out: the renderer escapes whatever markup the text holds, and
 the sanitiser keeps a short list of tags of what the renderer made. Pictures are left out: loading one would tell a
@@ -7,6 +7,7 @@ stranger that a person has read it. It knows nothing of limits of a service; the
 
 from __future__ import annotations
 
+import re
 from html import escape
 from typing import Final
 
@@ -57,3 +58,16 @@ _CLEANER: Final = nh3.Cleaner(
     url_schemes=set(_SCHEMES),
     url_relative="deny",
 )
+
+
+_NOBODY: Final = re.compile(
+    r"(?:.*[._+-])?(?:no|not|do[._-]?not)[._-]?reply(?:[._+-].*)?"
+    r"|(?:mailer-daemon|postmaster|bounces?|notifications?|alerts?|newsletters?)(?:[._+-].*)?"
+)
+MOST_CHARS: Final = 64  # what a name before the @ may have
+
+
+def is_unattended(address: str) -> bool:
+    """Whether an address says by its name that nobody reads what is sent to it."""
+    name, at, _ = address.strip().lower().rpartition("@")
+    return bool(at) and (len(name) > MOST_CHARS or _NOBODY.fullmatch(name) is not None)
