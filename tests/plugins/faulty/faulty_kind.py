@@ -9,8 +9,7 @@ import anyio
 
 from harken.model import Draft
 from harken.plugins import LazyPart
-from harken.sources.door import Door
-from harken.sources.source import Batch, Source, SourceEntry, SourceHealth, SourceKind, SourceState, Speakers
+from harken.sources.source import Batch, Door, Source, SourceEntry, SourceHealth, SourceKind, SourceState, Speakers
 
 
 class FaultySource(Source):
