@@ -20,7 +20,7 @@ from bench.stored import journaled_store
 from harken.clock import SystemClock
 from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
-from harken.ingest.prepare import IngestPolicy
+from harken.ingest.policy import IngestPolicy
 from harken.sources.mcp.settings import read_settings
 from harken.sources.mcp.source import McpSource
 

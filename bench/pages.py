@@ -16,13 +16,13 @@ from bench.samples import samples
 from bench.stored import CHANNELS, message
 from harken.clock import SystemClock
 from harken.inbox import Caller, Inbox, Role
-from harken.inbox.bounds import Bounds
+from harken.inbox.caller import Bounds
 from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import NewTask, Tasks
 from harken.inbox.views import Views
 from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
-from harken.ingest.prepare import IngestPolicy
+from harken.ingest.policy import IngestPolicy
 from harken.model import INBOX, Consumer, Reader, SessionKey
 from harken.sessions.reading import ReadingScope
 from harken.sessions.registry import Sessions

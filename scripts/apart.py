@@ -17,7 +17,7 @@ from threading import Thread
 
 import psutil
 
-from harken.hosts.marks import host_of_program
+from harken.hosts.host import host_of_program
 from harken.hosts.process import command_line
 from harken.hosts.registry import host_marks
 

@@ -31,9 +31,9 @@ from harken.daemon.metrics import FAMILIES
 from harken.errors import HarkenError, Uncertain
 from harken.hosts.host import GENERIC
 from harken.hosts.registry import hook_host, host_names, hosts
-from harken.ingest.route import AttentionRule, Route
+from harken.ingest.policy import AttentionRule, Route
 from harken.rules.schema import json_schema
-from harken.sessions.frames import FRAME_CHARS, OPENING_CHARS
+from harken.sessions.turns import FRAME_CHARS, OPENING_CHARS
 from harken.surfaces.mcp.greeting import INSTRUCTIONS, LISTENING
 from harken.surfaces.mcp.server import INBOX_URI
 from harken.surfaces.web.guard import MAX_BODY

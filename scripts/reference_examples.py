@@ -32,7 +32,8 @@ from harken.errors import HarkenError
 from harken.hosts.host import GENERIC
 from harken.inbox import Caller, Role
 from harken.inbox.tasks import NewTask
-from harken.ingest.prepare import IngestPolicy, prepare
+from harken.ingest.policy import IngestPolicy
+from harken.ingest.prepare import prepare
 from harken.model import (
     INBOX,
     LOCAL,
@@ -52,7 +53,7 @@ from harken.store.contract.messages import Filter
 from harken.store.contract.retention import Limits
 from harken.store.journal import line as journal_line
 from harken.testing import FakeClock
-from harken.verbs import rule_shapes as reaction_shapes
+from harken.verbs import rules as reaction_shapes
 from harken.verbs import shapes
 from harken.verbs.table import TOOLS, call
 from harken.verbs.verb import ToolCall
@@ -499,7 +500,7 @@ def run_everything() -> Examples:
     verbs = {name: (mask.json(given), mask.json(result)) for name, (given, result) in played.taken.items()}
     status, read, pulled = (verbs[name][1] for name in ("status", "read", "pull"))
     piece = verbs.pop("piece")[1]
-    changes: Json = reaction_shapes.changes(EXAMPLE_CHANGES)
+    changes: Json = reaction_shapes.changes_shape(EXAMPLE_CHANGES)
     played = anyio.run(on_stage, play_tools)
     mask = MaskedText(played.messages)
     tools = {name: (mask.json(given), mask.json(result)) for name, (given, result) in played.result.items()}

@@ -9,7 +9,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
-from harken.hosts.marks import names_of_marks
+from harken.hosts.host import names_of_marks
 from harken.hosts.registry import host_marks
 
 pytest_plugins = ("tests.process_check", "tests.forked_daemons")

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from harken.daemon.client_account import is_told
+from harken.daemon.callers import is_told
 from tests.browser.rig import AWAY, Site, only_expected
 from tests.browser.test_strangers import DEEDS, STEAL, Caught, replayed
 from tests.loss.rig import until

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harken.automation import QuietHours
 from harken.cli.watch.quiet import HINT, MOST_GATHERED, PendingNews, toast_of
 from harken.control.client import Result
 from harken.dispatch.toast import PAUSE_SECONDS, Toast
-from harken.rules.rule import QuietHours
 from tests.cli.rig import SECONDS, Rig
 from tests.cli.sitting import Sitting
 from tests.daemon.test_toasts import Screen, bus_at

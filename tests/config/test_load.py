@@ -16,7 +16,7 @@ from harken.config.home import Home
 from harken.config.load import LoadedSettings, describe, load
 from harken.config.settings import SCALARS, SETTINGS, TABLES, Project, Setting, Settings
 from harken.errors import UserError
-from harken.ingest.route import AttentionRule, Route
+from harken.ingest.policy import AttentionRule, Route
 from harken.model import Attention, Mailbox, Trust
 
 PLAIN = "hunter2"

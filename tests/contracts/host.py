@@ -22,8 +22,7 @@ from harken.hosts.connect.apply import apply, undo
 from harken.hosts.connect.plan import CommandStep, ConnectOptions, Connector, FileEdit, InstallTarget
 from harken.hosts.held import held_paths
 from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookSample
-from harken.hosts.host import Host
-from harken.hosts.marks import find_marks, host_of_program
+from harken.hosts.host import Host, find_marks, host_of_program
 from harken.hosts.registry import connector, hook_host, host_marks, host_name, host_of_client, hosts, trial_recipe
 from harken.runs.sandbox import OutputKind, Sandbox, SandboxRequest
 from harken.runs.tools import parse_tool

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from harken.ingest.lengths import utf8_bytes
+from harken.ingest.policy import utf8_bytes
 from harken.model import MAX_TEXT_BYTES
 from harken.testing import EdgeClient, edge_command
 from tests.daemon.test_webhooks import HOOK, SECONDS, ask, port_of

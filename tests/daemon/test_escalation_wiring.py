@@ -18,16 +18,15 @@ from typing import Final
 
 import pytest
 
+from harken.automation import QuietHours
 from harken.config.home import Home
 from harken.config.settings import Settings, ToastSettings, WaitingSettings
 from harken.daemon.escalation_wiring import escalation
-from harken.dispatch.desktop import Phone
 from harken.dispatch.escalation import Escalation
-from harken.dispatch.toast import Toast
+from harken.dispatch.toast import Phone, Toast
 from harken.errors import UserError
 from harken.log import configure
 from harken.model import INBOX, Draft, Message, Sender
-from harken.rules.rule import QuietHours
 from harken.store.contract.messages import Filter
 from harken.store.contract.people import Mute
 from tests.dispatch.rig import House, open_house

@@ -16,13 +16,12 @@ import pytest
 from harken.clock import SystemClock
 from harken.config.home import Home
 from harken.config.settings import Settings
-from harken.daemon.feed_runner import FeedRunner
-from harken.daemon.source_set import SourceSet
+from harken.daemon.source_set import FeedRunner, SourceSet
 from harken.daemon.supervisor import Supervisor
 from harken.errors import Unavailable
 from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
-from harken.ingest.prepare import IngestPolicy
+from harken.ingest.policy import IngestPolicy
 from harken.model import Draft, Sender
 from harken.sources.feed import FeedTiming
 from harken.sources.mcp.settings import read_settings

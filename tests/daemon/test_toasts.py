@@ -24,8 +24,7 @@ import pytest
 from dbus_fast import Message, MessageType, RequestNameReply
 from dbus_fast.aio import MessageBus
 
-from harken.dispatch.desktop import MOST_KEPT, NO_SERVICE, NO_SESSION, NOT_TRIED, SHOWN, Desktop
-from harken.dispatch.toast import Toast
+from harken.dispatch.toast import MOST_KEPT, NO_SERVICE, NO_SESSION, NOT_TRIED, SHOWN, Desktop, Toast
 from harken.testing import DaemonProcess
 from tests.fake_host import fake_host
 from tests.loss.rig import until

@@ -22,12 +22,12 @@ from harken.dispatch.bells import Bells
 from harken.hosts.hook import Hello
 from harken.inbox import Inbox
 from harken.inbox.access import Access
-from harken.inbox.bounds import Bounds
+from harken.inbox.caller import Bounds
 from harken.inbox.questions import Questions
 from harken.inbox.taskbook import TaskBook
 from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
-from harken.ingest.prepare import IngestPolicy
+from harken.ingest.policy import IngestPolicy
 from harken.model import (
     INBOX,
     Attention,
@@ -49,8 +49,8 @@ from harken.sessions.session import Session
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.surfaces.composer import HookComposer
+from harken.surfaces.socket import LineReader
 from harken.surfaces.wakers import TextWaker
-from harken.surfaces.wire import LineReader
 from harken.testing import FakeClock
 from tests.inbox.rig import Quiet
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harken.automation import QuietHours
 from harken.dispatch.escalation import (
     NEVER,
     SENDING,
@@ -19,7 +20,6 @@ from harken.dispatch.escalation import (
     next_move,
 )
 from harken.model import INBOX, Attention, Message, MessageId, Sender, Trust
-from harken.rules.rule import QuietHours
 from harken.store.contract.questions import Question
 
 ASKED = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)

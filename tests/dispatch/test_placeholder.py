@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harken.dispatch.placeholder import OLDEST, PATIENCE, SETTLED, Placeholders
+from harken.dispatch.outbox import OLDEST, PATIENCE, SETTLED, Placeholders
 from harken.errors import Forbidden, HarkenError, Unavailable
 from harken.model import (
     INBOX,

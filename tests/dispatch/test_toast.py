@@ -15,11 +15,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.automation import MOST_WAITING, Action, ActionId, ActionState, Mode, Order, Outcome, RuleVerdict
-from harken.dispatch.desktop import NO_SESSION, NOT_TRIED, Desktop
-from harken.dispatch.toast import AT_ONCE, LOOK_EVERY_SECONDS, PAUSE_SECONDS, Toast, Toasts, toast_of
+from harken.automation import MOST_WAITING, Action, ActionId, ActionState, Mode, Order, Outcome, QuietHours, RuleVerdict
+from harken.dispatch.toast import (
+    AT_ONCE,
+    LOOK_EVERY_SECONDS,
+    NO_SESSION,
+    NOT_TRIED,
+    PAUSE_SECONDS,
+    Desktop,
+    Toast,
+    Toasts,
+    toast_of,
+)
 from harken.model import INBOX, Attention, Message, MessageId, NewMessage, Sender, Trust
-from harken.rules.rule import QuietHours
 from harken.store.contract import Store
 from harken.store.contract.automation import CONFIRM_EXPIRES
 from harken.store.sqlite import open_store

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.edge.codec import MAX_LINE, Lines, quote
+from harken.edge.link import MAX_LINE, Lines, quote
 from tests.edge.rig import FakeDaemon, Host, Json, encode, in_background, request, result, shake_hands, started
 
 PARSE_ERROR, INVALID_REQUEST, UNAVAILABLE = -32700, -32600, -32000

@@ -13,6 +13,7 @@ from typing import Final
 
 from harken.errors import UserError
 from harken.ingest.markup import to_text
+from harken.ingest.policy import IngestPolicy
 from harken.ingest.prepare import (
     MAX_ID,
     MAX_META_ENTRIES,
@@ -20,7 +21,6 @@ from harken.ingest.prepare import (
     MAX_META_VALUE,
     MAX_NAME,
     MAX_SENDER_ID,
-    IngestPolicy,
     prepare,
 )
 from harken.ingest.redact import redact

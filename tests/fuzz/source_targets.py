@@ -15,7 +15,8 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from harken.errors import Forbidden, HarkenError, UserError
-from harken.ingest.prepare import IngestPolicy, prepare
+from harken.ingest.policy import IngestPolicy
+from harken.ingest.prepare import prepare
 from harken.model import INBOX, Draft, Message, MessageId, MessageKind, NewMessage, OutgoingReply
 from harken.sources.bot.activity import draft_of as activity_draft
 from harken.sources.bot.activity import read_activity

@@ -22,15 +22,15 @@ from starlette.types import Message, Receive, Scope
 
 from harken.daemon.listener import Listener
 from harken.edge.ask import receive
-from harken.edge.codec import Codec, quote
-from harken.edge.codec import Lines as EdgeLines
+from harken.edge.link import Codec, quote
+from harken.edge.link import Lines as EdgeLines
 from harken.hosts.claude_code import hooks as claude_code
 from harken.hosts.copilot import hooks as copilot
 from harken.hosts.hook import Hello
 from harken.hosts.registry import hosts
 from harken.sessions.events import HookMoment
 from harken.surfaces.doors import create_doors
-from harken.surfaces.wire import LineReader
+from harken.surfaces.socket import LineReader
 from tests.dispatch.rig import House, open_house
 from tests.fuzz.source_targets import stored, webhook
 from tests.fuzz.target import Judge, Letter, Target, letter, must, plain

@@ -28,7 +28,7 @@ from harken.model import (
     Trust,
 )
 from harken.sessions.events import HookMoment
-from harken.sessions.frames import width
+from harken.sessions.turns import width
 from tests.hooks.rig import CLAUDE, Inn
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)

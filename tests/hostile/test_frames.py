@@ -21,7 +21,8 @@ import pytest
 from harken import render
 from harken.automation import Action, ActionId, ActionState, Mode, Order
 from harken.inbox.automation import ActionDetails
-from harken.ingest.prepare import IngestPolicy, prepare
+from harken.ingest.policy import IngestPolicy
+from harken.ingest.prepare import prepare
 from harken.ingest.sanitise import neutralise
 from harken.model import INBOX, DeliveryId, Draft, Message, MessageId, MessageKind, Offer, Sender
 from harken.rules.prompt import DEFAULT_PROMPT, render_prompt

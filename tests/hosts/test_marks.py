@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from harken.hosts.marks import find_marks
+from harken.hosts.host import find_marks
 from harken.hosts.registry import host_marks
 from harken.trial.exchange import ModelAnswer, in_order
 from tests.hosts.stage import Stage

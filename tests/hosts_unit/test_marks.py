@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.hosts.marks import FoundMark, find_marks, host_of_program, names_of_marks, without_marks
+from harken.hosts.host import FoundMark, find_marks, host_of_program, names_of_marks, without_marks
 from harken.hosts.registry import host_marks, host_named, hosts, interactive
 
 NODE = "/usr/bin/node"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.inbox.bounds import Bounds
+from harken.inbox.caller import Bounds
 from tests.inbox.rig import LEASE, Bench, open_bench
 
 

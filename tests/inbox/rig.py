@@ -11,11 +11,11 @@ from typing import Final
 
 from harken.inbox import Caller, Inbox, Role
 from harken.inbox.access import Access
-from harken.inbox.bounds import Bounds
+from harken.inbox.caller import Bounds
 from harken.inbox.taskbook import TaskBook
 from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
-from harken.ingest.prepare import IngestPolicy
+from harken.ingest.policy import IngestPolicy
 from harken.model import (
     INBOX,
     Attention,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harken.errors import NotFound, TooLong, UserError
-from harken.inbox.bounds import Bounds
+from harken.inbox.caller import Bounds
 from harken.inbox.forecast import Outlook
 from harken.inbox.inbox import MAX_OFFER
 from harken.model import INBOX, REPLIES, WATCH, Attention, Consumer, DeliveryState, Mailbox, Priority, SessionKey

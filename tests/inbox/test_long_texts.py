@@ -13,7 +13,7 @@ import pytest
 from harken.errors import Conflict, Forbidden, NotFound, TooLong, UserError
 from harken.inbox.taskbook import MAX_FILE_BYTES, write_text
 from harken.inbox.tasks import MAX_TITLE, NewTask
-from harken.ingest.lengths import MAX_SAID_CHARS
+from harken.ingest.policy import MAX_SAID_CHARS
 from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop, says
 
 LONG = "x" * (MAX_SAID_CHARS + 1)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from harken.errors import NotFound, UserError
 from harken.inbox.access import Access
-from harken.inbox.bounds import MAX_PAGE_CHARS, Bounds
+from harken.inbox.caller import MAX_PAGE_CHARS, Bounds
 from harken.inbox.forecast import Outlook
 from harken.inbox.inbox import Inbox
 from harken.inbox.results import LedgerEntry
@@ -23,7 +23,7 @@ from harken.inbox.tasks import NewTask, Tasks
 from harken.inbox.views import BUSIEST, MailboxLine, PulseRow, TimelineItem, Views, nearest_rank
 from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
-from harken.ingest.prepare import IngestPolicy
+from harken.ingest.policy import IngestPolicy
 from harken.model import (
     INBOX,
     REPLIES,

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from harken.errors import UserError
-from harken.inbox.bounds import Bounds
+from harken.inbox.caller import Bounds
 from harken.model import Offer, Reader
 from harken.sessions.session import Presence
 from tests.inbox.rig import FIRST, OTHER, SECOND, WAIT_SECONDS, Bench, ids, open_bench, reads

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.ingest.parse_cost import affordable
+from harken.ingest.markup import affordable
 from harken.ingest.sanitise import clean
 from harken.model import MAX_TEXT_BYTES, TextFormat
 

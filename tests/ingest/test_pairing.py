@@ -10,7 +10,8 @@ import pytest
 from harken.errors import Unavailable
 from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import LIFETIME, MAX_CODES, MAX_TRIES, Pairings
-from harken.ingest.prepare import IngestPolicy, prepare
+from harken.ingest.policy import IngestPolicy
+from harken.ingest.prepare import prepare
 from harken.model import NewMessage, SenderRule, Trust
 from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.store.sqlite import open_store

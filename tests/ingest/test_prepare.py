@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.ingest.prepare import MAX_META_ENTRIES, IngestPolicy, check_mailbox, dedup_key, prepare, safe_id
+from harken.ingest.policy import AttentionRule, IngestPolicy, Route
+from harken.ingest.prepare import MAX_META_ENTRIES, check_mailbox, dedup_key, prepare, safe_id
 from harken.ingest.redact import redact
-from harken.ingest.route import AttentionRule, Route
 from harken.model import (
     CUT_FROM,
     INBOX,

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from harken.ingest.route import AttentionRule, Route, attention, channel_matches, route
+from harken.ingest.policy import AttentionRule, Route, attention, channel_matches, route
 from harken.model import INBOX, Attention, Draft, Mailbox, Priority, Sender, Trust
 
 WEB = Mailbox("project:web")

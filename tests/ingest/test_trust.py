@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harken.ingest.trust import judge
+from harken.ingest.policy import judge
 from harken.model import Draft, Sender, SenderRule, Trust
 
 

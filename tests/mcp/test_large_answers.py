@@ -10,7 +10,7 @@ from anyio.abc import ByteSendStream
 from mcp.shared.message import SessionMessage
 
 from harken.surfaces.mcp.outlet import Outlet
-from harken.surfaces.wire import MAX_LINE
+from harken.surfaces.socket import MAX_LINE
 from harken.testing import DaemonProcess
 from tests.mcp.rig import Connect, fresh_name, ids, standing
 

@@ -11,8 +11,8 @@ import pytest
 from harken.errors import NotFound
 from harken.model import SessionKey
 from harken.sessions.calls import CallLog
-from harken.sessions.coverage import Coverage
 from harken.sessions.session import Session
+from harken.sessions.turns import Coverage
 from harken.testing.agent import Json
 from harken.verbs.table import find_tool
 from harken.verbs.verb import ToolCall, result_of

@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from harken.automation import Rule
 from harken.model import INBOX, Attention, Message, MessageId, Sender, Trust
 from harken.rules.load import load
-from harken.rules.rule import Rule
 
 NOON: Final = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 MESSAGE: Final = Message(

@@ -10,11 +10,10 @@ from typing import Any, Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.automation import Mode, Outcome, RuleFiring, RuleState, RuleVerdict
+from harken.automation import Mode, Outcome, Rule, RuleFiring, RuleState, RuleVerdict
 from harken.model import Mailbox, Message, MessageId, Trust
 from harken.rules.engine import decide
 from harken.rules.match import RuleMatcher
-from harken.rules.rule import Rule
 from tests.rules.made import message, rules_of
 from tests.rules.slow import MILLISECONDS, Said, World
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.rules.durations import DurationFault, format_duration, parse_duration
+from harken.rules.fields import DurationFault, format_duration, parse_duration
 
 NOT_NEGATIVE = st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=90_000))
 

@@ -9,11 +9,10 @@ from typing import Final
 import pytest
 from inline_snapshot import snapshot
 
-from harken.automation import Order, Outcome, RuleFiring, RuleState, RuleVerdict
+from harken.automation import Order, Outcome, Rule, RuleFiring, RuleState, RuleVerdict
 from harken.model import Message, MessageId, Trust
 from harken.rules.engine import decide
 from harken.rules.match import RuleMatcher
-from harken.rules.rule import Rule
 from tests.rules.made import NOON, message, rule_of, rules_of
 
 EAST: Final = timezone(timedelta(hours=2))

@@ -15,8 +15,7 @@ from harken.automation import MOST_WAITING, ActionState, Mode, Outcome
 from harken.clock import Clock
 from harken.errors import UserError
 from harken.model import INBOX, LOCAL, Attention, Message, NewMessage, Sender, Trust
-from harken.rules.book import RuleBook
-from harken.rules.judge import RuleJudge
+from harken.rules.judge import RuleBook, RuleJudge
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock

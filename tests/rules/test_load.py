@@ -8,10 +8,9 @@ from typing import Final
 
 import pytest
 
-from harken.automation import Mode
+from harken.automation import Mode, QuietHours, Rule
 from harken.model import Trust
 from harken.rules.load import MOST_BYTES, InvalidRules, RuleFault, RuleFile, load
-from harken.rules.rule import QuietHours, Rule
 from tests.rules.made import file_of
 
 AUTO: Final = {

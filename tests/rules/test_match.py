@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harken.automation import Rule
 from harken.model import REPLIES, Mailbox, MessageKind
 from harken.rules.match import RuleMatcher
-from harken.rules.rule import Rule
 from tests.rules.made import message, rule_of, rules_of
 
 CHANNELS: Final = st.text(alphabet="a/*b", max_size=6)

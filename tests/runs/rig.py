@@ -25,10 +25,17 @@ from harken.errors import Forbidden, Unavailable
 from harken.git.repository import file_starts_nothing
 from harken.hosts.held import held_paths
 from harken.model import INBOX, Attention, MessageId, NewMessage, Sender, Trust
-from harken.runs.choosing import HostChooser
 from harken.runs.folders import RunFolders
 from harken.runs.runner import RunExecutor, RunPlaces
-from harken.runs.sandbox import OutputEvent, OutputKind, RunFile, RunFileKind, SandboxCommand, SandboxRequest
+from harken.runs.sandbox import (
+    HostChooser,
+    OutputEvent,
+    OutputKind,
+    RunFile,
+    RunFileKind,
+    SandboxCommand,
+    SandboxRequest,
+)
 from harken.runs.tools import Tool
 from harken.store.contract import Store
 from harken.store.contract.automation import Settlement

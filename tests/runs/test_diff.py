@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.runs.comparison import MOST_STEPS, NO_END, unified_diff
+from harken.runs.snapshot import MOST_STEPS, NO_END, unified_diff
 
 TEXTS = st.lists(st.sampled_from(["a", "b", "c", "", "+", "-x", "@@", "\\"])).map("\n".join)
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from harken.model import MAX_TEXT_BYTES
-from harken.runs.reading import RunRecord
+from harken.runs.output import RunRecord
 from harken.runs.sandbox import OutputEvent, OutputKind
 
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from harken.automation import Action, ActionState, RunState
-from harken.daemon.peers import run_of
+from harken.daemon.callers import run_of
 from harken.errors import Conflict
 from tests.loss.rig import until
 from tests.runs.rig import Disk, Rig, StandIn, Wish, places, running

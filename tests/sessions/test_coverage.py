@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.model import MessageId
-from harken.sessions.coverage import MOST_MESSAGES, Coverage
+from harken.sessions.turns import MOST_MESSAGES, Coverage
 
 LENGTH: Final = 12
 A, B = MessageId("m-a"), MessageId("m-b")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harken import render
 from harken.model import INBOX, Attention, DeliveryId, Message, MessageId, Offer, Sender, Trust
-from harken.sessions.frames import holds
+from harken.sessions.turns import holds
 
 DELIVERY = DeliveryId("d-0000000007")
 TEXTS = st.text(max_size=60)

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from harken.model import DeliveryId
-from harken.sessions import frames
+from harken.sessions import turns
 from harken.sessions.turns import MAX_CARRIERS, CarrierRecord, TurnLog, TurnPhase, TurnVerdict
 
 
 def framed(delivery: str) -> str:
     """Return a text as it is told."""
-    return f"{frames.beginning(delivery)}\nplease\n{frames.end(delivery)}"
+    return f"{turns.beginning(delivery)}\nplease\n{turns.end(delivery)}"
 
 
 class Fate(Enum):
@@ -379,9 +379,7 @@ def test_a_wake_that_was_given_up_and_comes_late_is_proven_when_its_turn_goes_on
     assert log.ended().proven == [FIRST]
 
 
-@pytest.mark.parametrize(
-    "quoted", [FIRST, f"what is {FIRST}?", frames.beginning(FIRST), frames.end(FIRST), f"({FIRST})"]
-)
+@pytest.mark.parametrize("quoted", [FIRST, f"what is {FIRST}?", turns.beginning(FIRST), turns.end(FIRST), f"({FIRST})"])
 def test_an_id_that_somebody_quotes_proves_nothing(quoted: str) -> None:
     """People and agents see it in the ledger; the text is there only with the mark that ends it."""
     log = log_with(TurnPhase.WAKE)

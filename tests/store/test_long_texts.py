@@ -11,8 +11,8 @@ from harken.store.contract.messages import MOST_READ_CHARS
 from harken.store.journal import Journal
 from harken.store.journal_reader import lines_after
 from harken.store.sqlite import open_store
+from harken.store.sqlite.messages import MOST_CHARS
 from harken.store.sqlite.offers import MOST_LONG_CHARS
-from harken.store.sqlite.search import MOST_CHARS
 from harken.testing import FakeClock
 from tests.contracts.store_choices import given, up_to
 from tests.contracts.store_suite import AGENT, EVERYTHING, fill, new_message, offered_texts, texts

@@ -12,7 +12,7 @@ from harken.automation import Action, ActionState
 from harken.errors import Conflict
 from harken.store.sqlite import actions, open_store
 from harken.store.sqlite.connection import connect
-from harken.store.sqlite.restore_guard import hold
+from harken.store.sqlite.snapshot import hold
 from harken.store.sqlite.transaction import Transaction
 from harken.testing import FakeClock
 from tests.contracts.rules import ORDER, ask, say

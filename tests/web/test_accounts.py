@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from harken.daemon.client_account import CONNECTION, client_check, is_told
+from harken.daemon.callers import CONNECTION, client_check, is_told
 from tests.loss.rig import Served, texts
 from tests.second_account import SecondAccount
 from tests.web.rig import NAVIGATION, Web

@@ -16,7 +16,8 @@ import pytest
 
 from harken.automation import Mode, Order, Outcome, RuleVerdict, Run, RunEnd, RunId, RunState
 from harken.inbox.ticker import BATCH, MOST_NAMED, NAMES, RECENT, Follower, Ticker, TickerStep
-from harken.ingest.prepare import IngestPolicy, prepare
+from harken.ingest.policy import IngestPolicy
+from harken.ingest.prepare import prepare
 from harken.model import Consumer, Draft, Mailbox, MessageId, Reader, Sender, SessionKey, Trust
 from harken.store.contract import Store
 from harken.store.contract.automation import Settlement

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 
+from harken.automation import DEFAULT_TOOLS
 from harken.cli.output import BOLD, RED, Screen, note_to_person, width_of
 from harken.cli.rule_show import glance, show_message
 from harken.control.client import Result
 from harken.display import one_line
 from harken.hosts.registry import short, title_of
-from harken.rules.rule import DEFAULT_TOOLS
 
 MINUTE = 60
 OWN_FOLDER = "one of its own"

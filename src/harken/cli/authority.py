@@ -14,7 +14,7 @@ from typing import Final
 from harken.cli.verbs import Invocation
 from harken.control.client import DaemonClient
 from harken.errors import Forbidden, HarkenError
-from harken.hosts.marks import find_marks, host_of_program
+from harken.hosts.host import find_marks, host_of_program
 from harken.hosts.registry import host_marks, host_title
 from harken.runs.mark import MARK
 
@@ -45,7 +45,7 @@ def _refuse_marked(environ: Mapping[str, str], what: str) -> None:
 
 def _refuse_descendant(what: str) -> None:
     """Refuse what a host's program has started, whether that is connected or not."""
-    from harken.daemon.peers import ancestors
+    from harken.daemon.callers import ancestors
     from harken.hosts.process import command_line
 
     known = host_marks()

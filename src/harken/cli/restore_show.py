@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harken.cli.output import Screen
 from harken.control.client import Result
-from harken.store.sqlite.restore_guard import HeldWork
+from harken.store.sqlite.snapshot import HeldWork
 
 
 def held_record(held: HeldWork) -> Result:

@@ -62,7 +62,7 @@ def _read(asked: Invocation, file: str) -> tuple[str, bytes]:
         return "stdin", sys.stdin.buffer.read(MOST_BYTES)
     path = Path(file) if file else asked.home.triggers_file
     if not file and path.exists():
-        from harken.rules.book import read_file
+        from harken.rules.judge import read_file
 
         # As the daemon reads it: it refuses a file that others can write.
         return short(path), read_file(path)

@@ -20,7 +20,7 @@ from harken.cli.verbs import Invocation
 from harken.control.client import DaemonClient, Result
 from harken.errors import Conflict, NotFound, UserError
 from harken.hosts.connect.record import records
-from harken.hosts.marks import names_of_marks
+from harken.hosts.host import names_of_marks
 from harken.hosts.registry import host_marks, host_name, host_names, interactive, title_of
 from harken.workspaces.agent_command import AgentCommand, command_of, run_in_tmux
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from harken.automation import QuietHours
 from harken.config.values import (
     Choice,
     Duration,
@@ -28,10 +29,8 @@ from harken.config.values import (
     Whole,
 )
 from harken.hosts.registry import host_names
-from harken.ingest.lengths import MAX_SAID_CHARS
-from harken.ingest.route import AttentionRule, Route
+from harken.ingest.policy import MAX_SAID_CHARS, AttentionRule, Route
 from harken.model import Attention, Trust
-from harken.rules.rule import QuietHours
 
 _KEY = "harken"
 

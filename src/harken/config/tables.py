@@ -19,7 +19,7 @@ from harken.config.settings import Project
 from harken.config.suggest import closest
 from harken.config.values import Choice, Flag, has_password, is_source_name, reference_in
 from harken.errors import UserError
-from harken.ingest.route import AttentionRule, Route
+from harken.ingest.policy import AttentionRule, Route
 from harken.model import LOCAL, Attention, Mailbox
 
 _ATTENTION = Choice(tuple(Attention))

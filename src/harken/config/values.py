@@ -16,11 +16,11 @@ from enum import StrEnum
 from typing import Protocol
 from urllib.parse import parse_qsl, urlsplit
 
+from harken.automation import QuietHours
 from harken.config.suggest import closest, did_you_mean
 from harken.hosts.registry import host_names
 from harken.rules.fault import FieldMisfit
 from harken.rules.fields import quiet_hours
-from harken.rules.rule import QuietHours
 
 _DURATION = re.compile(r"(?=.)(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?", re.DOTALL)
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?:\.(?!-)[A-Za-z0-9-]{1,63})*")

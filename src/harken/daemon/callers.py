@@ -1,40 +1,46 @@
-"""Who asks: you, an agent, or a run; and which processes are agents.
+"""Who asks: you, an agent, or a run; and what the system tells about the process at the other end.
 
 The processes of agents are remembered in a file for as long as they live: until their edges are back after a restart,
 the shells of agents would pass for the person. It is no register of sessions: that is in memory. What a run has started
 is known by its mark and its parents (`runs/mark.py`), also over HTTP by the socket it holds. Else the nearest agent
 that a process descends from counts; a process that has left its parents is known by the variables of its host. What is
 not clear is an agent: it gets less than the person.
+
+A loopback port is open to every account, and to runs, which can read our token. Linux says whose the client's socket is
+(`sock_diag`, one question of some microseconds; `/proc/net/tcp` says the same and takes milliseconds). Elsewhere nobody
+knows, and what a request carries must do.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import socket
+import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
+import psutil
+from anyio.abc import SocketAttribute, SocketStream
+from starlette.types import Scope
 
 from harken.automation import RunId
 from harken.config.home import write_private
-from harken.daemon.peers import UNKNOWN, ancestors, descends_from, environment_of, held_limit, is_gone, run_of
-from harken.errors import HarkenError
+from harken.errors import Forbidden, HarkenError, Unavailable
 from harken.hosts.hook import Hello
-from harken.hosts.host import GENERIC
-from harken.hosts.identity import consumer_of
-from harken.hosts.marks import FoundMark, find_marks
+from harken.hosts.host import GENERIC, FoundMark, consumer_of, find_marks
 from harken.hosts.process import identity_of, is_alive
 from harken.hosts.registry import host_marks, host_named, host_title
 from harken.inbox import Caller, Role
 from harken.inbox.caller import NO_SESSION
 from harken.memory import json_bytes
 from harken.model import RULES, RUN, TASK, Consumer, SessionKey, TaskId
-from harken.runs.mark import LOCKS, MARK, UNLIMITED
+from harken.runs.mark import LOCKS, MARK, UNLIMITED, limit_held, run_of_limit
 from harken.sessions.reading import NamedTask
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Session
@@ -283,3 +289,198 @@ def session_of(mark: FoundMark, live: Sequence[Session]) -> Session | None:
         if mark.native and (session.native == mark.native or session.key == f"{mark.host}:{mark.native}"):
             return session
     return next((session for session in mine if session.pid == mark.pid > 1), None)
+
+
+UNKNOWN: Final = "unknown"  # stands for a run of which nobody knows which it is
+_CREDENTIALS = struct.Struct("3i")
+
+
+def check_user(stream: SocketStream) -> int:
+    """Return the process id of the peer, 0 where the system does not tell; refuse another user.
+
+    The socket's folder is closed to others already; this holds when someone opened it by mistake.
+    """
+    if sys.platform != "linux":  # pragma: no cover - file permissions alone guard it there
+        return 0
+    raw = stream.extra(SocketAttribute.raw_socket)
+    if raw.family != socket.AF_UNIX:
+        return 0
+    pid, uid, _gid = _CREDENTIALS.unpack(raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if uid != os.geteuid():
+        raise Forbidden("This daemon belongs to another user.", "Start your own: harken up")
+    return int(pid)
+
+
+def lineage(pid: int) -> list[int]:
+    """Return a process and those it descends from, nearest first; only itself where it cannot be looked at."""
+    try:
+        return [pid, *(parent.pid for parent in psutil.Process(pid).parents())] if pid > 0 else []
+    except psutil.Error:
+        return [pid]
+
+
+def run_of(pid: int, usual_limit: int = UNLIMITED) -> str:
+    """Return the run that a process was started in, however far it went from it; empty when in none.
+
+    A limit that is lower than usual and marks no run has been lowered by a process of one: nobody else knows of it.
+    Raises `Unavailable` when nobody can look now.
+    """
+    limit = held_limit(pid)
+    if limit < usual_limit:
+        return run_of_limit(limit) or UNKNOWN
+    return environment_of(pid).get(MARK, "")
+
+
+def held_limit(pid: int) -> int:
+    """Return the limit by which what a run has started is known; raises `Unavailable` when nobody can look now."""
+    try:
+        return limit_held(pid)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return UNLIMITED
+    except OSError as exc:
+        raise _unknown(exc) from exc
+
+
+def environment_of(pid: int) -> Mapping[str, str]:
+    """Return the environment that a process was started with; nothing where the system does not show it.
+
+    Raises `Unavailable` when nobody can look now: taken for the person's own, it could do what an agent may not.
+    """
+    try:
+        return psutil.Process(pid).environ() if pid > 0 else {}
+    except psutil.Error:
+        return {}
+    except OSError as exc:
+        raise _unknown(exc) from exc
+
+
+def _unknown(exc: OSError) -> Unavailable:
+    return Unavailable(f"Nobody can tell who is asking: {exc.strerror}.", "Close some agents, or try again.")
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, and was waited for."""
+    return pid > 0 and not psutil.pid_exists(pid)
+
+
+def ancestors(pid: int) -> Sequence[int] | None:
+    """Return the processes from which a process descends, nearest first; None where they cannot be looked at."""
+    try:
+        return [parent.pid for parent in psutil.Process(pid).parents()] if pid > 0 else ()
+    except psutil.Error:
+        return None
+
+
+def descends_from(pid: int, hosts: Collection[int]) -> int:
+    """Return which of some processes a process descends from, 0 when none."""
+    if not hosts:
+        return 0
+    above = ancestors(pid)
+    if above is None:
+        # What cannot be looked at might be an agent: it gets no more than one.
+        return next(iter(hosts))
+    return next((parent for parent in above if parent in hosts), 0)
+
+
+NOBODY: Final = -1  # no open socket there, so nobody who could be asked
+ROOT: Final = 0  # can read our token anyway
+ANSWER_SECONDS: Final = 1.0
+
+CONNECTION: Final = "harken.connection"
+"""Names what is noted of a connection, in the extensions of a request's scope: it is asked once for each."""
+
+_NETLINK_SOCK_DIAG: Final = 4
+_BY_FAMILY: Final = 20
+_IS_REQUEST: Final = 1
+_ALL_STATES: Final = 0xFFFFFFFF
+_NO_COOKIE: Final = 0xFFFFFFFF
+_ANSWER_BYTES: Final = 4096
+_HEADER: Final = struct.Struct("=IHHII")
+_ASKED: Final = struct.Struct("=BBBBI")
+_PORTS: Final = struct.Struct("!HH")
+_PLACE: Final = struct.Struct("=III")
+_TOLD: Final = struct.Struct("=4B48xIIIII")  # state is the second, the owner the last but one, the inode the last
+
+Place = tuple[str, int]
+
+
+class ClientSocket(NamedTuple):
+    """The socket at the other end."""
+
+    owner: int  # an account's number
+    inode: int
+
+
+_UNTOLD: Final = ClientSocket(NOBODY, 0)
+
+
+def client_check(
+    is_of_run: Callable[[int], bool | None], *, any_account: bool = False
+) -> Callable[[Scope], Forbidden | None]:
+    """Return what says why a request is not for us to answer: it is another account's, unless any may ask, or a run's.
+
+    `is_of_run` tells it of the inode of a socket, None while there is no run. Where the system does not tell whose a
+    socket is, nothing is refused.
+    """
+    if not is_told():
+        return lambda _scope: None
+
+    def check(scope: Scope) -> Forbidden | None:
+        noted: dict[str, Any] = scope.get("extensions", {}).get(CONNECTION, {})
+        try:
+            asking = noted.get("client") or noted.setdefault("client", _asking(scope))
+        except OSError:
+            asking = _UNTOLD  # it was told when we began: taken for ours now, a stranger would only have to wear us out
+        if not any_account and asking.owner not in (os.geteuid(), ROOT):
+            return Forbidden("This daemon belongs to another user.", "Each account has its own daemon: harken up")
+        if noted.get("is_of_run") is None:
+            try:
+                noted["is_of_run"] = is_of_run(asking.inode)
+            except OSError:
+                return Forbidden("Nobody can tell who is asking.", "Close some agents, or try again.")
+        if noted["is_of_run"]:
+            return Forbidden("A run does not use HTTP.", "What it is about stands in its prompt.")
+        return None
+
+    return check
+
+
+def _asking(scope: Scope) -> ClientSocket:
+    client, server = scope.get("client"), scope.get("server")
+    if client is None or server is None:
+        return _UNTOLD
+    return client_socket((client[0], client[1]), (server[0], server[1]))
+
+
+def client_socket(client: Place, server: Place) -> ClientSocket:
+    """Return the socket at the client's end of a connection; raises `OSError` when nobody tells."""
+    family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
+    packed = [socket.inet_pton(family, place[0]).ljust(16, b"\0") for place in (client, server)]
+    wanted = _ASKED.pack(family, socket.IPPROTO_TCP, 0, 0, _ALL_STATES) + _PORTS.pack(client[1], server[1])
+    wanted += b"".join(packed) + _PLACE.pack(0, _NO_COOKIE, _NO_COOKIE)
+    # Absent elsewhere, and asked for on Linux only.
+    netlink: int = getattr(socket, "AF_NETLINK", 0)
+    with socket.socket(netlink, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as asked:
+        asked.settimeout(ANSWER_SECONDS)
+        asked.send(_HEADER.pack(_HEADER.size + len(wanted), _BY_FAMILY, _IS_REQUEST, 1, 0) + wanted)
+        answer = asked.recv(_ANSWER_BYTES)
+    _size, kind, *_rest = _HEADER.unpack_from(answer)
+    if kind != _BY_FAMILY:
+        return _UNTOLD
+    *_others, owner, inode = _TOLD.unpack_from(answer, _HEADER.size)
+    # One that was closed is told as root's.
+    return ClientSocket(owner, inode) if inode else _UNTOLD
+
+
+def is_told() -> bool:
+    """Whether the system tells whose a connection is, tried on one of our own."""
+    if sys.platform != "linux":
+        return False
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as listening,
+            socket.create_connection(listening.getsockname(), ANSWER_SECONDS) as client,
+        ):
+            return client_socket(client.getsockname(), listening.getsockname()).owner == os.geteuid()
+    except OSError:
+        return False

@@ -27,8 +27,7 @@ from harken.config.home import Home, disk_error, write_private
 from harken.config.load import load
 from harken.config.settings import Settings
 from harken.daemon import http, upkeep
-from harken.daemon.callers import AgentProcesses, Callers
-from harken.daemon.client_account import client_check
+from harken.daemon.callers import AgentProcesses, Callers, client_check
 from harken.daemon.confirmations import Confirmations
 from harken.daemon.escalation_wiring import escalation
 from harken.daemon.listener import Listener, Ownership, most_connections, open_endpoint
@@ -37,25 +36,22 @@ from harken.daemon.policy import configured_policy, refuse_missing
 from harken.daemon.readiness import Readiness
 from harken.daemon.rule_wiring import RuleWiring, join
 from harken.daemon.sdk import Sdk
-from harken.daemon.session_files import SessionFiles
 from harken.daemon.session_wiring import SessionWiring
 from harken.daemon.source_set import SourceSet
 from harken.daemon.supervisor import Supervisor
 from harken.dispatch.bells import Bells
-from harken.dispatch.desktop import Desktop
 from harken.dispatch.escalation import Escalation
 from harken.dispatch.outbox import NOBODY
 from harken.dispatch.push import Push
-from harken.dispatch.toast import Toasts
+from harken.dispatch.toast import Desktop, Toasts
 from harken.errors import UserError
 from harken.hosts.hook import Hello
 from harken.hosts.place import local_place
 from harken.inbox import Caller, Inbox, Role
 from harken.inbox.access import Access
-from harken.inbox.bounds import Bounds
+from harken.inbox.caller import Bounds
 from harken.inbox.channels import Channels
-from harken.inbox.questions import Questions
-from harken.inbox.replies import Replies
+from harken.inbox.questions import Questions, Replies
 from harken.inbox.retention import MailRetention
 from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import Tasks
@@ -66,29 +62,28 @@ from harken.ingest.pairing import Pairings
 from harken.memory import json_bytes
 from harken.model import INBOX, LOCAL, Consumer, Draft, Mailbox, SessionKey, timestamp
 from harken.sessions.reading import NamedTask, ReadingOf, ReadingScope, mailboxes_of, trial_of
-from harken.sessions.registry import Sessions
+from harken.sessions.registry import SessionFiles, Sessions
 from harken.sessions.session import Session
 from harken.sources.local import LocalSender, Post
 from harken.sources.source import SourceReport
 from harken.store.contract import Store
 from harken.store.contract.events import AfterCommit, Event
 from harken.store.contract.health import StoreIdentity
+from harken.store.files import DiskReserve
 from harken.store.identity import identity_text, refusal
 from harken.store.journal import Journal
-from harken.store.reserve import DiskReserve
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import Connect, connect
-from harken.store.sqlite.identity import look
+from harken.store.sqlite.health import look
 from harken.surfaces.mcp.asking import Ask
 from harken.surfaces.mcp.services import AgentServices
-from harken.surfaces.socket import CallConnection
+from harken.surfaces.socket import CallConnection, LineReader
 from harken.surfaces.wakers import Notify
 from harken.surfaces.web.app import create_app
 from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page_sessions import PageSessions
 from harken.surfaces.web.signin import SignIns
-from harken.surfaces.wire import LineReader
-from harken.verbs import browsers as browser_calls
+from harken.verbs import access as browser_calls
 from harken.verbs import shapes
 from harken.verbs.verb import CallContext
 

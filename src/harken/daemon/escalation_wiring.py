@@ -14,9 +14,8 @@ from harken.clock import Clock
 from harken.config.home import Home
 from harken.config.secrets import resolve
 from harken.config.settings import Settings
-from harken.dispatch.desktop import Phone
 from harken.dispatch.escalation import Escalation, LadderStep, ReminderLadder, ReminderWay, Tell, climbing
-from harken.dispatch.toast import Show, Toast, safe_text
+from harken.dispatch.toast import Phone, Show, Toast, safe_text
 from harken.inbox.questions import ago, sentence
 from harken.ingest.intake import Intake
 from harken.ingest.sanitise import one_line

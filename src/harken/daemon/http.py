@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from harken.config.home import write_private
-from harken.daemon.client_account import CONNECTION
+from harken.daemon.callers import CONNECTION
 from harken.errors import UserError
 from harken.surfaces.doors import WHOLE_BODY
 

@@ -23,13 +23,13 @@ from anyio.abc import Listener as SocketListener
 from anyio.abc import SocketAttribute, SocketStream
 
 from harken.config.home import Home, socket_path
-from harken.daemon.peers import check_user, run_of
+from harken.daemon.callers import check_user, run_of
 from harken.daemon.supervisor import contain
 from harken.errors import Forbidden, HarkenError, Unavailable, UserError
 from harken.hosts.hook import Hello
 from harken.memory import json_bytes
 from harken.store.files import FileKey, OpenFiles, file_key
-from harken.surfaces.wire import LineReader, LineTooLong, sound_json
+from harken.surfaces.socket import LineReader, LineTooLong, sound_json
 
 if sys.platform != "win32":
     import resource

@@ -8,8 +8,7 @@ from typing import TypeVar
 from harken.config.settings import Settings
 from harken.errors import UserError
 from harken.inbox.caller import CHANNELS_ID
-from harken.ingest.prepare import IngestPolicy
-from harken.ingest.route import AttentionRule
+from harken.ingest.policy import AttentionRule, IngestPolicy
 from harken.model import LOCAL, OWNER_ID, Attention, SenderRule, Trust
 from harken.sources.registry import kinds
 from harken.sources.source import Speakers

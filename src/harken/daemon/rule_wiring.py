@@ -19,16 +19,13 @@ from harken.git.repository import file_starts_nothing
 from harken.hosts.held import held_paths
 from harken.hosts.registry import sandboxes
 from harken.inbox.automation import AgentFit, Automation
-from harken.inbox.bounds import Bounds
-from harken.inbox.saying import check_answerable
+from harken.inbox.caller import Bounds, check_answerable
 from harken.ingest.sanitise import visible
 from harken.model import RULES, RUN
-from harken.rules.book import RuleBook
-from harken.rules.judge import RuleJudge
-from harken.runs.choosing import HostChooser, ServerOf
+from harken.rules.judge import RuleBook, RuleJudge
 from harken.runs.folders import RunFolders
 from harken.runs.runner import Answer, RunExecutor, RunPlaces
-from harken.runs.sandbox import ToolServer
+from harken.runs.sandbox import HostChooser, ServerOf, ToolServer
 from harken.sources.source import ToolServerAddress
 from harken.store.contract import Store
 from harken.store.contract.outbox import CallKey

@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import SocketStream
 
 from harken.clock import Clock
-from harken.daemon.peers import lineage
+from harken.daemon.callers import lineage
 from harken.dispatch.bells import BellRinger, Bells
 from harken.dispatch.wake import Wakes
 from harken.errors import HarkenError
@@ -30,12 +30,11 @@ from harken.sessions.reading import NamingOf, ReadingOf
 from harken.sessions.session import Session, SessionRecord, Waker
 from harken.store.contract import Store
 from harken.surfaces.composer import HookComposer
-from harken.surfaces.hooks.connection import HookConnection
-from harken.surfaces.hooks.handler import HookHandler
+from harken.surfaces.hooks.handler import HookConnection, HookHandler
 from harken.surfaces.hooks.line import LineConnection
 from harken.surfaces.hooks.transcript import read_record
+from harken.surfaces.socket import LineReader
 from harken.surfaces.wakers import BellWaker, Notify, TextWaker, push_waker
-from harken.surfaces.wire import LineReader
 
 _log = logging.getLogger("harken.reach")
 

@@ -4,35 +4,45 @@ From an entry of `[sources]` to a source by its kind, with its secrets resolved.
 whose code fails, does not keep the daemon from starting: it is there, and says what a person must do. What is written
 wrongly is refused, at start and when the settings are taken over while the daemon runs: then nothing changes. Sources
 may be other people's code, so everything is asked of a new one before it takes the place of an old one.
+
+Every feed is followed from its checkpoint, and every batch is stored before the next is asked for. While the store is
+away nothing more is read, so that a source that can hold back does. What others post comes through one listener, bound
+from the first door of a source on: a door answers only after what it read is stored (`surfaces/doors.py` says what HTTP
+may do there).
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from socket import socket
 from typing import Final, TypeVar
 
 import anyio
+from anyio.abc import TaskGroup
 
 from harken.clock import Clock
 from harken.config.home import Home
-from harken.config.settings import Settings
+from harken.config.settings import HooksSettings, Settings
 from harken.config.source_entries import source_entry
-from harken.daemon.doors import DoorListener
-from harken.daemon.feed_runner import FeedRunner, loops_of
+from harken.daemon import http
 from harken.daemon.policy import attention_of, configured_policy, trust_of
 from harken.daemon.supervisor import Supervisor, contain
-from harken.dispatch.outbox import Outbox
-from harken.dispatch.placeholder import Placeholders
-from harken.errors import UserError
+from harken.dispatch.outbox import Outbox, Placeholders
+from harken.errors import NeedsPerson, UserError
 from harken.ingest.intake import Intake, PolicyBook
-from harken.model import LOCAL
+from harken.model import LOCAL, Draft
 from harken.plugins import PluginFault, guard
 from harken.sources.registry import kinds
 from harken.sources.source import (
+    Accept,
+    Batch,
+    Door,
+    Feed,
     PlaceholderWriter,
     ReplySender,
     Source,
@@ -43,7 +53,9 @@ from harken.sources.source import (
     UnreadySource,
 )
 from harken.store.contract import Store
+from harken.store.contract.messages import Checkpoint, CheckpointStore
 from harken.store.contract.outbox import OutboxStore
+from harken.surfaces.doors import create_doors
 
 _log = logging.getLogger("harken.sources")
 
@@ -380,3 +392,127 @@ def report(source: Source, health: SourceHealth, settings: Settings) -> SourceRe
         trust=trust_of(source.name, settings),
         attention=attention_of(source.name, settings),
     )
+
+
+ASK_AGAIN_SECONDS = 300.0
+LAST_SECONDS = 2.0
+
+
+class FeedRunner:
+    """Follows the feeds of sources."""
+
+    def __init__(self, intake: Intake, checkpoints: CheckpointStore) -> None:
+        self._intake = intake
+        self._checkpoints = checkpoints
+
+    def start(self, source: Source, supervisor: Supervisor) -> None:
+        """Follow every feed of a source until it is stopped."""
+        for feed in source.feeds():
+            supervisor.start(_loop_of(source, feed), partial(self._follow, source, feed))
+
+    async def stop(self, source: Source, supervisor: Supervisor) -> None:
+        """Follow a source no longer; what was read of it is stored first."""
+        for loop in loops_of(source):
+            await supervisor.stop(loop)
+
+    async def _follow(self, source: Source, feed: Feed) -> None:
+        while True:
+            position = await self._checkpoints.get(source.name, feed.name)
+            try:
+                await self._take_all(source, feed, position)
+            except NeedsPerson:
+                # The source says in its health what to do; that it was done, nobody tells us.
+                await anyio.sleep(ASK_AGAIN_SECONDS)
+            else:
+                return
+
+    async def _take_all(self, source: Source, feed: Feed, position: str) -> None:
+        in_hand: Batch | None = None
+        try:
+            async with aclosing(feed.follow(position)) as batches:
+                async for batch in batches:
+                    in_hand = batch
+                    await self._take(source, feed, batch)
+                    in_hand = None
+        finally:
+            # The daemon stops while a server speaks: what was read from it cannot be read again. In order, because the
+            # checkpoint of what came later would step over what did not get stored before it.
+            with anyio.move_on_after(LAST_SECONDS, shield=True):
+                if in_hand is not None:
+                    await self._take(source, feed, in_hand)
+                await self._take(source, feed, feed.rest())
+
+    async def _take(self, source: Source, feed: Feed, batch: Batch) -> None:
+        checkpoint = None
+        if batch.checkpoint is not None:
+            checkpoint = Checkpoint(source.name, feed.name, batch.checkpoint)
+        if batch.drafts or checkpoint is not None:
+            appended = await self._intake.accept_at_last(batch.drafts, checkpoint, dropped=batch.dropped)
+            new = [draft for draft, each in zip(batch.drafts, appended, strict=True) if each.is_new]
+            feed.stored(new, known=len(appended) - len(new))
+        elif batch.dropped:
+            await self._intake.give_up(source.name, batch.dropped)
+
+
+def loops_of(source: Source) -> Sequence[str]:
+    """Return the names of the loops that follow a source."""
+    return [_loop_of(source, feed) for feed in source.feeds()]
+
+
+def _loop_of(source: Source, feed: Feed) -> str:
+    return f"source {source.name}/{feed.name}"
+
+
+class DoorListener:
+    """Listens for the sources that have doors."""
+
+    def __init__(self, intake: Intake, settings: HooksSettings, home: Home) -> None:
+        self._settings = settings
+        self._home = home
+        self._app = create_doors((), _accept(intake))
+        self._sock: socket | None = None
+        self._server: http.Server | None = None
+        self._tasks: TaskGroup | None = None
+
+    @property
+    def url(self) -> str:
+        """Its address on this machine; empty while nothing is listened for."""
+        return "" if self._sock is None else http.url_of(self._sock)
+
+    def show(self, doors: Sequence[Door]) -> None:
+        """Take posts at these doors and no others; raises `UserError` with nothing changed."""
+        shared = [path for path, count in Counter(door.path for door in doors).items() if count > 1]
+        if shared:
+            raise UserError(f"Two sources take posts at {shared[0]}.", "Take one of them out of config.toml.")
+        if doors and self._sock is None:
+            settings = self._settings
+            is_known = bool(settings.public_url)
+            self._sock = http.bind(
+                settings.host, settings.port, self._home.doors_port_file, "hooks.port", is_known=is_known
+            )
+            self._server = http.make_server(self._app)
+            if self._tasks is not None:
+                self._tasks.start_soon(self._serve)
+        self._app.show(doors)
+
+    def serve_in(self, tasks: TaskGroup) -> None:
+        """Serve from now on, also what is opened later."""
+        self._tasks = tasks
+        if self._server is not None:
+            tasks.start_soon(self._serve)
+
+    def stop(self) -> None:
+        """Take nothing any more."""
+        if self._server is not None:
+            self._server.should_exit = True
+
+    async def _serve(self) -> None:
+        if self._server is not None and self._sock is not None:
+            await self._server.serve(sockets=[self._sock])
+
+
+def _accept(intake: Intake) -> Accept:
+    async def accept(drafts: Sequence[Draft]) -> Sequence[bool]:
+        return [each.is_new for each in await intake.accept(drafts)]
+
+    return accept

@@ -19,10 +19,10 @@ from typing import Final
 
 import anyio
 
+from harken.automation import QuietHours
 from harken.clock import Clock
 from harken.errors import HarkenError
 from harken.model import MessageId
-from harken.rules.rule import QuietHours
 from harken.store.contract.questions import Question, QuestionStore
 
 NEVER: Final = datetime(9000, 1, 1, tzinfo=UTC)

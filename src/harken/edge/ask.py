@@ -10,9 +10,8 @@ import _socket
 import sys
 from select import select
 
-from harken.edge.codec import quote, variables
 from harken.edge.host_table import HOOK_VARIABLES
-from harken.edge.link import dial
+from harken.edge.link import dial, quote, variables
 
 if sys.platform == "win32":
     import nt as posix

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harken.edge.codec import MAX_LINE, Codec, fields
+from harken.edge.link import MAX_LINE, Codec, fields
 
 MAX_WAITING, MAX_WAITING_BYTES = 1024, 2 * MAX_LINE  # requests without an answer
 MAX_KEY = 256  # of a request that is only noted as cancelled

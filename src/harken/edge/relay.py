@@ -14,9 +14,8 @@ import sys
 from select import select
 from time import monotonic
 
-from harken.edge.codec import MAX_LINE, Codec, Lines, fields, log, quote, variables
 from harken.edge.host_table import SERVER_VARIABLES
-from harken.edge.link import RESTART_SECONDS, Starter, dial
+from harken.edge.link import MAX_LINE, RESTART_SECONDS, Codec, Lines, Starter, dial, fields, log, quote, variables
 from harken.edge.memory import Memory
 
 if sys.platform == "win32":

@@ -15,9 +15,8 @@ from time import monotonic, sleep
 
 sys.path.append(__file__[: -len("/harken/edge/wait.py")])
 
-from harken.edge.codec import Codec, Lines, quote
 from harken.edge.host_table import WAITERS
-from harken.edge.link import dial
+from harken.edge.link import Codec, Lines, dial, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,15 +3,22 @@
 Facts, and the parts that are imported when they are used, so that the command line stays light. A host chooses
 surfaces; it never decides whether a message is kept. Programs that no host declares are `GENERIC`: they get everything
 that needs nothing but tools. Which hosts there are is `registry.py`'s business.
+
+`HostMarks` are what its processes are known by. A process that left its parents (`setsid -f`, `&`) descends from no
+host any more; what the host has put into its environment is still there. Only variables count that a host sets for what
+it starts: those that people set, and those that an editor puts into every terminal, say nothing about who types there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import hashlib
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from harken.hosts.marks import UNMARKED, HostMarks
+from harken.hosts.hook import Hello
+from harken.model import Consumer, SessionKey
 
 if TYPE_CHECKING:  # the command line reads the facts, and imports nothing else until a verb is run
     from harken.hosts.connect.plan import Connector
@@ -26,6 +33,24 @@ LATE: Final = 100
 
 RecordReader = Callable[[Sequence[bytes], Collection[str]], Collection[str]]
 """Returns which of some delivery ids the lines of a host's own record of a conversation prove."""
+
+
+_INTERPRETERS: Final = frozenset({"node", "nodejs", "bun", "deno"})
+_ENDINGS: Final = (".exe", ".cmd", ".js", ".mjs", ".cjs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostMarks:
+    """What tells that a process is one host's, or was started by it."""
+
+    variables: tuple[str, ...] = ()  # set for what it starts; the one that people know first
+    session: str = ""  # which of them holds the host's own id of the conversation
+    process: str = ""  # which of them holds the host's process id
+    programs: tuple[str, ...] = ()  # what its command is called
+    packages: tuple[str, ...] = ()  # folders that its script is in, where an interpreter runs it
+
+
+UNMARKED: Final = HostMarks()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,3 +160,105 @@ def answers_one_prompt(host: Host, argv: Sequence[str]) -> bool:
     """Whether a host that was started with these words answers one prompt and ends: nobody can wake it."""
     words = {part for word in argv[1:] for part in ((word, *word.split("=", 1)) if word.startswith("--") else (word,))}
     return not host.one_shot_words.isdisjoint(words) and host.lasting_words.isdisjoint(words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundMark:
+    """A mark of a host in an environment."""
+
+    host: str
+    variable: str
+    native: str = ""  # the host's own id of the conversation; empty where no variable names it
+    pid: int = 0  # the host's process; 0 where no variable names it
+
+
+def find_marks(environ: Mapping[str, str], known: Mapping[str, HostMarks]) -> Sequence[FoundMark]:
+    """Return the hosts whose marks an environment has, one mark for each; several when one has started another."""
+    found: list[FoundMark] = []
+    for host, marks in known.items():
+        # A variable without a value is one that somebody has taken away.
+        variable = next((name for name in marks.variables if environ.get(name)), "")
+        if variable:
+            native, pid = environ.get(marks.session, ""), environ.get(marks.process, "")
+            number = int(pid) if pid.isascii() and pid.isdigit() else 0
+            found.append(FoundMark(host=host, variable=variable, native=native, pid=number))
+    return found
+
+
+def names_of_marks(known: Mapping[str, HostMarks]) -> Sequence[str]:
+    """Return every variable that is a mark of some host."""
+    return [name for marks in known.values() for name in marks.variables]
+
+
+def without_marks(environ: Mapping[str, str], known: Mapping[str, HostMarks]) -> dict[str, str]:
+    """Return an environment for what a person will use: nothing in it says that an agent has started it."""
+    dropped = frozenset(names_of_marks(known))
+    return {name: value for name, value in environ.items() if name not in dropped}
+
+
+def is_program_of(argv: Sequence[str], marks: HostMarks) -> bool:
+    """Whether the words that a process was started with are those of a host's program."""
+    if not argv:
+        return False
+    if _plain_name(argv[0]) in marks.programs:
+        return True
+    if _plain_name(argv[0]) not in _INTERPRETERS:
+        return False
+    script = next((word for word in argv[1:] if not word.startswith("-")), "")
+    path = script.replace("\\", "/")
+    return _plain_name(script) in marks.programs or any(f"/{package}/" in path for package in marks.packages)
+
+
+def host_of_program(argv: Sequence[str], known: Mapping[str, HostMarks]) -> str:
+    """Return the host whose program a process runs; empty for any other."""
+    return next((host for host, marks in known.items() if is_program_of(argv, marks)), "")
+
+
+def _plain_name(path: str) -> str:
+    name = path.replace("\\", "/").rpartition("/")[2]
+    return next((name.removesuffix(ending) for ending in _ENDINGS if name.endswith(ending)), name)
+
+
+def is_run_by(host: str, marks: HostMarks, environ: Mapping[str, str], argv: Sequence[str]) -> bool:
+    """Whether a host has run a hook with this environment, and not somebody by hand; `argv` is what has started it."""
+    return bool(find_marks(environ, {host: marks})) or is_program_of(argv, marks)
+
+
+RESERVED: Final = frozenset({"watch", "rules"})
+MAX_NAME: Final = 56
+MAX_NATIVE: Final = 128
+
+
+def consumer_of(host: Host, client_name: str, override: str = "") -> Consumer:
+    """Return the name that a connection reads under."""
+    if not override and host is not GENERIC:
+        return Consumer(host.name)
+    name = _slug(override or client_name)
+    # Two of these are not agents: whoever took their name would read the person's mail away.
+    return Consumer(f"{name}-agent" if name in RESERVED else name)
+
+
+def session_key(host: Host, hello: Hello) -> SessionKey:
+    """Return the key of the session behind an edge; the connection itself where the host names none."""
+    # A second edge of the same process that reads under another name is a session of its own.
+    apart = f"/{_slug(hello.consumer)}" if hello.consumer else ""
+    if host.keys_by_process and hello.ppid > 1:
+        return SessionKey(f"{host.name}:{hello.ppid}{apart}")
+    own = hello.env.get(host.session_variable, "") if host.session_variable else ""
+    return SessionKey(f"{host.name}:{own}{apart}" if own else f"edge:{hello.edge}")
+
+
+def hook_key(host: Host, native: str, pid: int) -> SessionKey:
+    """Return the key of the session that a hook speaks for."""
+    if (host.keys_by_process or not native) and pid > 1:
+        return SessionKey(f"{host.name}:{pid}")
+    return SessionKey(f"{host.name}:{native[:MAX_NATIVE]}")
+
+
+def _slug(name: str) -> str:
+    """Return a name as a consumer's; letters that cannot be kept are told apart by a few digits."""
+    plain = name.strip().lower()
+    slug = re.sub(r"[^a-z0-9._-]+", "-", plain)[:MAX_NAME].strip("-._") or "mcp-client"
+    if plain.isascii() and len(plain) <= MAX_NAME:
+        return slug
+    return f"{slug}-{hashlib.sha256(plain.encode('utf-8', 'replace')).hexdigest()[:6]}"

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from harken.display import one_line
 from harken.errors import NotFound
-from harken.hosts.host import GENERIC, Host, InteractiveCommand
-from harken.hosts.marks import HostMarks
+from harken.hosts.host import GENERIC, Host, HostMarks, InteractiveCommand
 from harken.plugins import BrokenPlugin, load_plugin, plugin_entries
 
 if TYPE_CHECKING:  # imported when they are asked for: a verb about one host does not pay for the others

@@ -9,7 +9,7 @@ from harken.errors import UserError
 from harken.inbox.caller import CHANNELS_ID, Caller
 from harken.ingest.intake import PolicyBook
 from harken.ingest.pairing import Pairings
-from harken.ingest.trust import fold_id
+from harken.ingest.policy import fold_id
 from harken.model import LOCAL, SenderRule, Trust
 from harken.store.contract.people import Mute, PeopleStore
 

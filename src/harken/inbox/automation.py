@@ -15,6 +15,9 @@ from typing import Final, Protocol
 import anyio.to_thread
 
 from harken.automation import (
+    DEFAULT_TIMEOUT,
+    DEFAULT_TOOLS,
+    DEFAULT_TURNS,
     MOST_WAITING,
     Action,
     ActionState,
@@ -22,6 +25,7 @@ from harken.automation import (
     Order,
     Outcome,
     OutputPart,
+    Rule,
     RuleCount,
     RuleState,
     RuleVerdict,
@@ -30,16 +34,13 @@ from harken.automation import (
 )
 from harken.clock import Clock
 from harken.errors import Forbidden, NotFound
-from harken.inbox.bounds import bounded
-from harken.inbox.caller import Caller
+from harken.inbox.caller import Caller, bounded
 from harken.inbox.inbox import TRIAL
 from harken.model import Message, MessageId, fresh_id
-from harken.rules.book import InForce, RuleBook
 from harken.rules.engine import decide
 from harken.rules.fault import RuleFault
-from harken.rules.judge import RuleJudge
+from harken.rules.judge import InForce, RuleBook, RuleJudge
 from harken.rules.prompt import DEFAULT_PROMPT, render_prompt
-from harken.rules.rule import DEFAULT_TIMEOUT, DEFAULT_TOOLS, DEFAULT_TURNS, Rule
 from harken.store.contract import Store
 from harken.store.contract.messages import Filter
 

@@ -1,17 +1,34 @@
-"""Who is asking, and what that lets them do.
+"""Who is asking, what that lets them do, and what they may say: by which name, how urgently, how much at once.
 
 The socket admits only processes of the same user. Of those, one that descends from a registered host, or has a mark of
 one in its environment, *is* that agent: it may not speak as the owner or change who may reach what. That guards against
-mistakes of a model, not against malice on the same account.
+mistakes of a model, not against malice on the same account. Pure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
-from harken.errors import Forbidden
-from harken.model import AGENT, OWNER_ID, RUN, TASK, WATCH, Consumer, Sender, SessionKey
+from harken.errors import Forbidden, UserError
+from harken.ingest.policy import IN_PARTS, MAX_SAID_CHARS, check_said
+from harken.ingest.prepare import MAX_NAME
+from harken.model import (
+    AGENT,
+    INBOX,
+    OWNER_ID,
+    RUN,
+    TASK,
+    WATCH,
+    Consumer,
+    Mailbox,
+    Message,
+    Priority,
+    Sender,
+    SessionKey,
+)
 
 CHANNELS_ID = "channels"  # who says what the person injects: nobody's own word, so nobody else may use it
 NO_SESSION = SessionKey("")
@@ -69,3 +86,97 @@ def refusal(what: str, program: str = "", because: str = "") -> Forbidden:
     """Return what an agent is told that wants to do what only the person may, and by what it was known for one."""
     who = f" This counts as a command of {program}, because {because}." if because else ""
     return Forbidden(f"An agent may not {what}.{who}", "Ask your user to run it in their own terminal.")
+
+
+def speaker(caller: Caller, name: str) -> Sender:
+    """Return who a message is from. What an agent hands in is its own word, whatever name it gives."""
+    if not name:
+        return caller.sender
+    # Invisible characters go when it is stored: what is left must not be such a name either.
+    folded = "".join(char for char in name if char.isprintable()).strip().lower()
+    if folded == CHANNELS_ID:
+        raise Forbidden(f"Nobody may speak as {CHANNELS_ID!r}.", "To hand channel messages over: harken channel inject")
+    if folded.startswith((TASK, AGENT, RUN)):
+        raise Forbidden(f"Nobody can speak as {name[:40]!r} from here.", "Name a person or a program: --from ci-bot")
+    if caller.role is Role.OWNER:
+        return Sender(name, name)
+    if folded in (OWNER_ID, caller_name(Role.OWNER), "user"):
+        raise Forbidden("An agent may not speak as the owner.", "Leave the sender away, or name another.")
+    return Sender(caller.sender.id, name)
+
+
+def check_reply(body: str, bounds: Bounds) -> None:
+    """Refuse a text that is no reply."""
+    if not body.strip():
+        raise UserError("A reply needs a text.", "Say what to answer.")
+    check_said(body, bounds.max_said_chars, "A reply", "Shorten it, or answer in parts.")
+
+
+def check_message(caller: Caller, text: str, bounds: Bounds, *, has_folder: bool) -> None:
+    """Refuse a message that is too long. `has_folder`: it is for a task, whose folder can hold it as a file."""
+    if caller.role is Role.AGENT:
+        hint = "Write it to a file in your folder, and name that file in a shorter message."
+    else:
+        hint = "Send it as a file in the task's folder: --as-file, in the API as_file." if has_folder else IN_PARTS
+    can_be_file = has_folder and caller.role is Role.OWNER
+    check_said(text, bounds.max_said_chars, "A message", hint, can_be_file=can_be_file)
+
+
+def check_names(sender: str, channel: str) -> None:
+    """Refuse names that could not be kept whole."""
+    check_said(sender, MAX_NAME, "The name of a sender", "Give a shorter one.")
+    check_said(channel, MAX_NAME, "The name of a channel", "Give a shorter one.")
+
+
+def check_answerable(message: Message, bounds: Bounds) -> None:
+    """Refuse to answer what nobody can: a reply that is parked would leave the message as answered."""
+    if message.source in bounds.announcers:
+        raise Forbidden(
+            f"What {message.source!r} announces cannot be answered.", "Tell your user, or mark it with: ack"
+        )
+
+
+def as_priority(name: str) -> Priority:
+    """Return the priority of a name."""
+    try:
+        return Priority(name)
+    except ValueError as exc:
+        raise UserError(f"There is no priority {name[:40]!r}.", "Use high, normal or low.") from exc
+
+
+MAX_PAGE_CHARS = 2_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The bounds of the use cases, from the configuration."""
+
+    max_wait_seconds: float = 55.0
+    lease: timedelta = timedelta(minutes=15)
+    new_consumer_window: timedelta = timedelta(hours=24)
+    new_consumer_most: int = 10_000
+    max_said_chars: int = MAX_SAID_CHARS  # in a message, a reply or a prompt
+    agents_read: frozenset[Mailbox] = frozenset({INBOX})  # the inbox, and the mailbox of each project
+    announcers: Collection[str] = frozenset()  # sources that only announce: what they say cannot be answered
+
+
+def printable(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return as many of the first messages as fit into one answer."""
+    return messages[: fitting([len(message.text) for message in messages])]
+
+
+def fitting(sizes: Sequence[int]) -> int:
+    """Return how many of the first fit into one answer: at least one."""
+    characters = 0
+    for index, size in enumerate(sizes):
+        characters += size
+        if characters > MAX_PAGE_CHARS:
+            return max(1, index)
+    return len(sizes)
+
+
+def bounded(value: int, most: int, name: str) -> int:
+    """Return what was asked for, at most so many; refuses what makes no sense."""
+    if value < 1:
+        raise UserError(f"{name} must be at least 1.", f"Give 1 or more; you get {most} at once at most.")
+    return min(value, most)

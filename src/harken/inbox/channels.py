@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from harken.errors import NotFound, UserError
-from harken.inbox.bounds import bounded, printable
-from harken.inbox.caller import CHANNELS_ID, Caller
+from harken.inbox.caller import CHANNELS_ID, Caller, bounded, printable
 from harken.inbox.inbox import Inbox
 from harken.inbox.results import ChannelCard, ChannelLine, SendResult
 from harken.inbox.seen import mark_seen

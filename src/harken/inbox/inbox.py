@@ -19,14 +19,25 @@ import anyio.to_thread
 
 from harken.clock import Clock
 from harken.errors import NotFound, Unavailable, UserError
-from harken.inbox.bounds import Bounds, bounded, fitting, printable
-from harken.inbox.caller import Caller, Role
+from harken.inbox.caller import (
+    Bounds,
+    Caller,
+    Role,
+    as_priority,
+    bounded,
+    check_answerable,
+    check_message,
+    check_names,
+    check_reply,
+    fitting,
+    printable,
+    speaker,
+)
 from harken.inbox.forecast import Forecast, Outlook, as_if_stored, forecast
 from harken.inbox.results import Details, LedgerEntry, PullResult, QueueStats, SendResult, Status
-from harken.inbox.saying import as_priority, check_answerable, check_message, check_names, check_reply, speaker
 from harken.inbox.taskbook import TaskBook, TextFile, write_text
 from harken.ingest.intake import Intake, PolicyBook
-from harken.ingest.lengths import check_said
+from harken.ingest.policy import check_said
 from harken.ingest.prepare import prepare
 from harken.model import (
     INBOX,

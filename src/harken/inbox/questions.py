@@ -1,7 +1,7 @@
-"""What was asked and not answered: people see it, agents are told how much it is, the person can say it is settled.
+"""What was asked and not answered, and the replies on their way out, as people see them.
 
 A question is closed by its answer; here is only what is done by hand. When somebody is reminded is the ladder's
-business (`dispatch`).
+business, and sending that of the outbox (both in `dispatch`); answering is in `inbox.py`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from harken.clock import Clock
-from harken.inbox.bounds import bounded
-from harken.inbox.caller import Caller
-from harken.model import Consumer, Mailbox, MessageId
+from harken.errors import UserError
+from harken.inbox.caller import Caller, bounded
+from harken.inbox.results import ReplyRow
+from harken.model import Consumer, Mailbox, MessageId, OutboxId
 from harken.store.contract import Store
+from harken.store.contract.outbox import OutboxStore
 from harken.store.contract.questions import Question, QuestionCount
 
 __all__ = ["Question", "QuestionCount", "Questions", "WaitingSummary", "ago", "sentence"]
@@ -90,3 +92,29 @@ class Questions:
         messages = [(await self._store.messages.get(ref)).id for ref in refs]
         await self._store.questions.settle(messages, BY_PERSON)
         return messages
+
+
+STATES = ("queued", "sent", "parked")
+
+
+class Replies:
+    """The use cases around the outbox."""
+
+    def __init__(self, outbox: OutboxStore) -> None:
+        self._outbox = outbox
+
+    async def list(self, state: str = "") -> Sequence[ReplyRow]:
+        """Return the newest replies, of one state, or what has not left."""
+        if state and state not in STATES:
+            raise UserError(f"There is no state {state[:40]!r}.", f"States: {', '.join(STATES)}.")
+        if state:
+            return await self._outbox.list(state=state)
+        return [*await self._outbox.list(state="parked"), *await self._outbox.list(state="queued")]
+
+    async def retry(self, caller: Caller, replies: Sequence[str], *, is_unsent: bool) -> Sequence[ReplyRow]:
+        """Let parked replies be tried once more, now. Raises `NotFound` before anything is changed.
+
+        With `is_unsent` the person has looked, and none of them was sent.
+        """
+        caller.require_owner("have replies sent again")
+        return await self._outbox.retry([OutboxId(each.strip()) for each in replies], is_unsent=is_unsent)

@@ -12,8 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from harken.errors import UserError
-from harken.inbox.bounds import bounded, printable
-from harken.inbox.caller import Caller
+from harken.inbox.caller import Caller, bounded, printable
 from harken.inbox.results import LedgerEntry, ReplyRow
 from harken.model import Consumer, Delivery, DeliveryState, Message
 from harken.store.contract import Store

@@ -23,7 +23,7 @@ from harken.inbox.caller import Caller, Role
 from harken.inbox.inbox import Inbox
 from harken.inbox.results import PullResult, SendResult, TaskProgress
 from harken.inbox.taskbook import TASK_CHANNEL, TaskBook
-from harken.ingest.lengths import check_said
+from harken.ingest.policy import check_said
 from harken.ingest.sanitise import one_line
 from harken.model import (
     LOCAL,

@@ -14,12 +14,10 @@ from typing import Final
 
 from harken.clock import Clock
 from harken.errors import Forbidden, NotFound, UserError
-from harken.inbox.bounds import bounded, fitting
-from harken.inbox.caller import Caller, Role
+from harken.inbox.caller import Caller, Role, as_priority, bounded, fitting
 from harken.inbox.forecast import Forecast, Outlook
 from harken.inbox.inbox import TRIAL, Inbox
 from harken.inbox.results import ChannelLine, LedgerEntry, ReplyRow, TaskProgress
-from harken.inbox.saying import as_priority
 from harken.inbox.seen import FARTHEST, SEEN_AT_ONCE, mark_seen
 from harken.inbox.taskbook import TASK_CHANNEL
 from harken.model import (

@@ -20,7 +20,8 @@ import anyio.to_thread
 
 from harken.errors import Unavailable
 from harken.ingest.pairing import Pairings, RefusedPairing
-from harken.ingest.prepare import IngestPolicy, prepare
+from harken.ingest.policy import IngestPolicy
+from harken.ingest.prepare import prepare
 from harken.model import Draft, NewMessage, SenderRule, Trust
 from harken.store.contract import Store
 from harken.store.contract.messages import AppendResult, Checkpoint

@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from harken.errors import UserError
-from harken.ingest.lengths import utf8_bytes
+from harken.ingest.policy import IngestPolicy, answer_of, attention, judge, route, utf8_bytes
 from harken.ingest.redact import redact
-from harken.ingest.route import AttentionRule, Route, attention, route
 from harken.ingest.sanitise import CleanText, bare, clean, is_plain_line, one_line, visible
-from harken.ingest.trust import judge
 from harken.model import (
     CUT_FROM,
     INBOX,
     LOCAL,
-    MAX_TEXT_BYTES,
     REPLIES,
     RUN,
     Attention,
@@ -33,11 +30,9 @@ from harken.model import (
     MessageKind,
     NewMessage,
     Sender,
-    SenderRule,
     TextFormat,
     Trust,
 )
-from harken.rules.chat import answer_of
 
 MAX_NAME = 128
 MAX_SENDER_ID = 320
@@ -52,19 +47,6 @@ _OWN_FACTS = frozenset(
     map(bare, (CUT_FROM, "trust", "treat_as", "delivery_id", "repeat", "repeat_note", "answered_by"))
 )
 _MAILBOX = re.compile(r"inbox|replies|(?:task|project|trial):\w[\w.\-]{0,99}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestPolicy:
-    """The owner's decisions about what comes in; the mappings are by source."""
-
-    decisions: Sequence[SenderRule] = ()  # made by the person at run time; they come before what is configured
-    sender_rules: Sequence[SenderRule] = ()
-    default_trust: Mapping[str, Trust] = field(default_factory=dict[str, Trust])
-    routes: Sequence[Route] = ()
-    attention_rules: Sequence[AttentionRule] = ()
-    default_attention: Mapping[str, Attention] = field(default_factory=dict[str, Attention])
-    max_bytes: int = MAX_TEXT_BYTES
 
 
 def prepare(draft: Draft, policy: IngestPolicy) -> NewMessage:

@@ -3,7 +3,7 @@
 `clean` is for bodies, `one_line` for names, previews and terminals, `visible` for ids. Markup is parsed by `markup`;
 here are the characters: terminal sequences, control, bidi and invisible ones go, and look-alikes of what agent hosts,
 models and Harken itself put around words of others are made harmless. It is not a secret filter (`redact`), and it does
-not decide whom to believe (`trust`).
+not decide whom to believe (`policy`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from harken.ingest.lengths import chars_within, utf8_bytes
 from harken.ingest.markup import to_text
+from harken.ingest.policy import chars_within, utf8_bytes
 from harken.model import MAX_TEXT_BYTES, TextFormat
 
 WRAPPERS = (

@@ -12,12 +12,21 @@ from dataclasses import dataclass
 from datetime import timedelta, tzinfo
 from typing import Final
 
-from harken.automation import DEEPEST_CHAIN, MOST_WAITING, Mode, Order, Outcome, RuleFiring, RuleState, RuleVerdict
+from harken.automation import (
+    DEEPEST_CHAIN,
+    MOST_WAITING,
+    Mode,
+    Order,
+    Outcome,
+    Rule,
+    RuleFiring,
+    RuleState,
+    RuleVerdict,
+)
 from harken.model import Message, MessageId, Trust
-from harken.rules.durations import format_duration
+from harken.rules.fields import format_duration
 from harken.rules.match import RuleMatch
 from harken.rules.prompt import render_prompt
-from harken.rules.rule import Rule
 
 _TRUSTED: Final[Mapping[Trust, int]] = {Trust.UNKNOWN: 0, Trust.KNOWN: 1, Trust.OWNER: 2}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from harken.errors import UserError
-from harken.rules.quoting import cut, quoted
+from harken.rules.prompt import cut, quoted
 
 FOUND_CHARS: Final = 60
 _NEAR: Final = 0.65

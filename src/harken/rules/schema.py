@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from harken.automation import Mode
+from harken.automation import EDIT_FILE, EDIT_INSTRUCTIONS, Mode
 from harken.model import Trust
-from harken.rules import durations, fields, pattern
+from harken.rules import fields, match
 from harken.rules.load import MOST_KEYS, MOST_RULES
 from harken.rules.prompt import WORDS
-from harken.rules.rule import EDIT_FILE, EDIT_INSTRUCTIONS
 
 Json: TypeAlias = dict[str, Any]
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -97,7 +96,7 @@ def _older() -> Json:
         ),
         "contentRegex": _field(
             "A regular expression, RE2, to be found in the text. Empty: any text.",
-            {"$ref": "#/$defs/text", "maxLength": pattern.MOST_CHARS, "format": "regex"},
+            {"$ref": "#/$defs/text", "maxLength": match.MOST_CHARS, "format": "regex"},
             "(?i)fail(ed|ure)", r"\bsev-?1\b",
         ),
         "mode": _field(
@@ -164,8 +163,8 @@ def _duration(description: str, *examples: str, is_needed: bool = False) -> Json
     needed = "" if is_needed else "?"
     accepts = {
         "$ref": "#/$defs/line",
-        "maxLength": durations.MOST_CHARS,
-        "pattern": f"^(?:{durations.PATTERN}){needed}$",
+        "maxLength": fields.MOST_CHARS,
+        "pattern": f"^(?:{fields.PATTERN}){needed}$",
     }
     return _field(f"{description} A Go duration.", accepts, *examples)
 

@@ -28,20 +28,21 @@ import msgspec
 from harken.automation import ChangeKind, FileChange, FolderChanges, Run, RunEnd, RunId, RunState
 from harken.errors import UserError
 from harken.memory import json_bytes
-from harken.runs.comparison import FolderDifference, differences, unified_diff
 from harken.runs.held import GIT, GIT_SETTINGS, HEAD, HeldPaths, fold, is_repository, is_undone
-from harken.runs.output import RECORD
-from harken.runs.reading import MOST_REASON_CHARS
+from harken.runs.output import MOST_REASON_CHARS, RECORD
 from harken.runs.snapshot import (
     MOST_HELD_BYTES,
     MOST_TEXT_BYTES,
     PRIVATE_FILE,
     PRIVATE_FOLDER,
+    FolderDifference,
     FolderSnapshot,
+    differences,
     is_text,
     load,
     opened_top,
     take,
+    unified_diff,
 )
 from harken.runs.tools import may_change, parse_tool, runs_git
 from harken.runs.tree import (

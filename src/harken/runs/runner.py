@@ -36,13 +36,20 @@ from harken.automation import (
 from harken.clock import Clock
 from harken.errors import Conflict, HarkenError, NotFound, Unavailable, UserError
 from harken.model import Mailbox, fresh_id
-from harken.runs.choosing import ChosenHost, HostChooser
 from harken.runs.folders import RunFolders, judged, told_changes
 from harken.runs.mark import LETTERS, PREFIX
-from harken.runs.output import RunOutput, RunOutputs
+from harken.runs.output import RunOutput, RunOutputs, RunRecord
 from harken.runs.process import descendants, end_group, started
-from harken.runs.reading import RunRecord
-from harken.runs.sandbox import OutputEvent, RunFile, RunFileKind, Sandbox, SandboxCommand, SandboxRequest
+from harken.runs.sandbox import (
+    ChosenHost,
+    HostChooser,
+    OutputEvent,
+    RunFile,
+    RunFileKind,
+    Sandbox,
+    SandboxCommand,
+    SandboxRequest,
+)
 from harken.runs.tools import parse_tool
 from harken.store.contract import Store
 

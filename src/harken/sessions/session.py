@@ -31,11 +31,21 @@ from harken.model import (
     Trust,
     WakeResult,
 )
-from harken.sessions.coverage import Coverage
 from harken.sessions.events import HookEvent, HookMoment
-from harken.sessions.frames import BLOCK_CHARS, FRAME_CHARS, OPENING_CHARS, holds, on_one_line, width
 from harken.sessions.reading import NamedTask, ReadingScope
-from harken.sessions.turns import CarrierRecord, TurnLog, TurnPhase, TurnVerdict
+from harken.sessions.turns import (
+    BLOCK_CHARS,
+    FRAME_CHARS,
+    OPENING_CHARS,
+    CarrierRecord,
+    Coverage,
+    TurnLog,
+    TurnPhase,
+    TurnVerdict,
+    holds,
+    on_one_line,
+    width,
+)
 from harken.store.contract.people import Mute
 
 MOST_LISTED = 1_000

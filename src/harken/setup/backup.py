@@ -18,9 +18,9 @@ from harken.errors import Conflict
 from harken.setup.archive import BackupHeader, unpack
 from harken.setup.restore_powers import Power, park, powers_in
 from harken.store.identity import identity_text
-from harken.store.sqlite.decisions import disown
-from harken.store.sqlite.identity import begin_epoch
-from harken.store.sqlite.restore_guard import HeldWork, hold
+from harken.store.sqlite.health import begin_epoch
+from harken.store.sqlite.rules import disown
+from harken.store.sqlite.snapshot import HeldWork, hold
 
 WORKING: Final = ".restore-"
 DATABASE: Final = "harken.db"

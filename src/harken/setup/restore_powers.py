@@ -17,7 +17,7 @@ from typing import Any, Final
 from harken.config.settings import Settings
 from harken.rules.fault import InvalidRules
 from harken.rules.load import load
-from harken.store.sqlite.decisions import StoredDecisions, decided_in, forget_decisions
+from harken.store.sqlite.rules import StoredDecisions, decided_in, forget_decisions
 
 CONFIG: Final = "config.toml"
 RULES: Final = "triggers.json"

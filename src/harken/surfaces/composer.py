@@ -13,10 +13,9 @@ from harken import render
 from harken.inbox import Inbox
 from harken.inbox.questions import Questions
 from harken.model import Attention, DeliveryId, Message, MessageId, Trust
-from harken.sessions.frames import width
 from harken.sessions.proof import text_carrier
 from harken.sessions.session import Session
-from harken.sessions.turns import TurnPhase
+from harken.sessions.turns import TurnPhase, width
 
 PUSHING = frozenset({Attention.WAKE, Attention.BOUNDARY})
 MAX_MESSAGES = 50

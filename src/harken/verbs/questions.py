@@ -1,4 +1,4 @@
-"""The verbs for what waits for an answer."""
+"""The verbs for what waits for an answer, and for replies on their way out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from harken.model import Mailbox
 from harken.verbs import shapes
-from harken.verbs.verb import Arguments, CallContext, Verb, about
+from harken.verbs.verb import AnyCall, Arguments, CallContext, ToolArgument, Verb, about, plain, tool_of
 
 
 class ListQuestions(Arguments):
@@ -40,4 +40,63 @@ async def _question_done(context: CallContext, a: SettleQuestions) -> object:
 QUESTION_VERBS: Final = (
     Verb("questions", ListQuestions, _questions),
     Verb("question_done", SettleQuestions, _question_done),
+)
+
+
+class Reply(Arguments):
+    """Answer a message where it came from."""
+
+    ref: Annotated[str, about("The message.")]
+    body: Annotated[str, about("The answer.")]
+    key: Annotated[str, about("Sent again with the same key it is done once.")] = ""
+
+
+class ListOutbox(Arguments):
+    """Show replies that have not left, or those of one state, the newest first."""
+
+    state: Annotated[str, about("`queued`, `parked` or `sent`; what has not left when empty.")] = ""
+
+
+class RetryReplies(Arguments):
+    """Try replies that could not be sent once more."""
+
+    replies: Annotated[list[str], about("The ids of the replies.")]
+    is_unsent: Annotated[bool, about("You have looked, and none of them was sent.")] = False
+
+
+async def _reply(context: AnyCall, a: Reply) -> object:
+    edge, request = context.once(a.key)
+    row = await context.inbox.reply(
+        context.caller, a.ref, a.body, among=context.answerable(), edge=edge, request=request
+    )
+    return {"reply_id": row.id, "message_id": row.message.id, "state": row.state}
+
+
+async def _outbox(context: CallContext, a: ListOutbox) -> object:
+    rows = await context.replies.list(a.state)
+    return {"replies": [shapes.reply(row) for row in rows if context.may_read(row.message)]}
+
+
+async def _outbox_retry(context: CallContext, a: RetryReplies) -> object:
+    rows = await context.replies.retry(context.caller, a.replies, is_unsent=a.is_unsent)
+    return {"replies": [shapes.reply(row) for row in rows]}
+
+
+_REPLY_TOOL: Final = tool_of(
+    Reply,
+    ToolArgument(name="message_id", description="The message to answer.", of="ref", bounds={"min_length": 1}),
+    ToolArgument(name="body", description="The answer, as the other side will read it.", bounds={"min_length": 1}),
+    name="reply",
+    title="Answer a message",
+    description=(
+        "Sends an answer to the conversation a message came from. The sender reads it there, not in this session."
+    ),
+    run=plain(_reply),
+)
+
+REPLY_VERBS: Final = (Verb("reply", Reply, _reply, _REPLY_TOOL),)
+
+OUTBOX_VERBS: Final = (
+    Verb("outbox", ListOutbox, _outbox),
+    Verb("outbox_retry", RetryReplies, _outbox_retry),
 )

@@ -1,4 +1,4 @@
-"""The verbs for rules, actions and runs."""
+"""The verbs for rules, actions and runs, and their JSON. Messages in it are cut to a glance."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ from typing import Annotated, Final
 
 import msgspec
 
-from harken.automation import ActionState
+from harken.automation import ActionState, FolderChanges, OutputPart, RuleVerdict, RunState
 from harken.errors import NotFound, UserError
-from harken.inbox.automation import ActionDetails, RunCard, RunRequest
-from harken.verbs import rule_shapes as shapes
+from harken.inbox.automation import (
+    ActionDetails,
+    AutomationOverview,
+    AutomationSummary,
+    JudgedMessage,
+    RuleCard,
+    RuleReplay,
+    RunCard,
+    RunRequest,
+)
+from harken.model import Message, timestamp
+from harken.rules.fields import format_duration
 from harken.verbs.verb import Arguments, CallContext, Verb, about, position
 
 A_WEEK = 7 * 86_400.0
@@ -116,20 +126,20 @@ class AbortRun(Arguments):
 
 
 async def _rules(context: CallContext, _a: Rules) -> object:
-    return shapes.overview(await context.reactions.overview())
+    return overview_shape(await context.reactions.overview())
 
 
 async def _reload(context: CallContext, _a: ReloadRules) -> object:
-    return shapes.overview(await context.reactions.reload(context.caller))
+    return overview_shape(await context.reactions.reload(context.caller))
 
 
 async def _test(context: CallContext, a: TestRules) -> object:
     found = await context.reactions.test(timedelta(seconds=a.since), a.limit, a.rule, has_all=a.all)
-    return shapes.tested(replace(found, judged=[each for each in found.judged if context.may_read(each.message)]))
+    return tested_shape(replace(found, judged=[each for each in found.judged if context.may_read(each.message)]))
 
 
 async def _explain(context: CallContext, a: ExplainRules) -> object:
-    return shapes.judged(await context.reactions.explain((await context.message(a.message)).id))
+    return judged_shape(await context.reactions.explain((await context.message(a.message)).id))
 
 
 async def _pause(context: CallContext, _a: PauseRules) -> object:
@@ -143,7 +153,12 @@ async def _resume(context: CallContext, _a: ResumeRules) -> object:
 async def _paused(context: CallContext, *, is_on: bool) -> object:
     is_changed = await context.reactions.pause(context.caller, is_on=is_on)
     summary = await context.reactions.summary()
-    return {"is_paused": is_on, "is_changed": is_changed, "queued": summary.queued, "running": summary.running}
+    return {
+        "is_paused": is_on,
+        "is_changed": is_changed,
+        "queued": summary.queued,
+        "running": summary.running,
+    }
 
 
 async def _actions(context: CallContext, a: ListActions) -> object:
@@ -153,11 +168,11 @@ async def _actions(context: CallContext, a: ListActions) -> object:
         known = ", ".join(state.value for state in ActionState)
         raise UserError(f"There is no state {a.state[:40]!r} of actions.", f"Use one of: {known}.") from exc
     found = await context.reactions.actions(states, message=a.message, limit=a.limit)
-    return {"actions": [shapes.action(each) for each in found if _may_see(context, each)]}
+    return {"actions": [action_shape(each) for each in found if _may_see(context, each)]}
 
 
 async def _confirm(context: CallContext, a: Confirm) -> object:
-    return shapes.action(await context.reactions.answer(context.caller, a.action, is_yes=a.yes))
+    return action_shape(await context.reactions.answer(context.caller, a.action, is_yes=a.yes))
 
 
 async def _run_now(context: CallContext, a: RunNow) -> object:
@@ -167,21 +182,21 @@ async def _run_now(context: CallContext, a: RunNow) -> object:
         RunRequest(rule=a.rule, agent=a.agent, tools=tuple(a.tools), workdir=a.workdir, prompt=a.prompt),
         key=a.key,
     )
-    return shapes.action(told)
+    return action_shape(told)
 
 
 async def _runs(context: CallContext, a: ListRuns) -> object:
     found = await context.reactions.runs(is_running=a.running, message=a.message, limit=a.limit)
-    return {"runs": [shapes.run(card) for card in found if _may_see(context, card)]}
+    return {"runs": [run_shape(card) for card in found if _may_see(context, card)]}
 
 
 async def _run(context: CallContext, a: ShowRun) -> object:
-    return shapes.run(await _seen(context, a.run))
+    return run_shape(await _seen(context, a.run))
 
 
 async def _output(context: CallContext, a: FollowRun) -> object:
     await _seen(context, a.run)
-    return shapes.output(*await context.reactions.output(a.run, a.after, a.wait))
+    return output_shape(*await context.reactions.output(a.run, a.after, a.wait))
 
 
 def _may_see(context: CallContext, found: ActionDetails | RunCard) -> bool:
@@ -198,8 +213,8 @@ async def _seen(context: CallContext, ref: str) -> RunCard:
 
 async def _abort(context: CallContext, a: AbortRun) -> object:
     if a.run.startswith("a-"):
-        return shapes.action(await context.reactions.drop(context.caller, a.run))
-    return shapes.run(await context.reactions.abort(context.caller, a.run))
+        return action_shape(await context.reactions.drop(context.caller, a.run))
+    return run_shape(await context.reactions.abort(context.caller, a.run))
 
 
 RULE_VERBS: Final = (
@@ -217,3 +232,204 @@ RULE_VERBS: Final = (
     Verb("run_output", FollowRun, _output),
     Verb("run_abort", AbortRun, _abort),
 )
+
+
+GLANCE_CHARS = 400
+
+
+def glance(message: Message | None) -> dict[str, object] | None:
+    """Return what people need to recognise a message by."""
+    if message is None:
+        return None
+    text = message.text
+    return {
+        "id": message.id,
+        "mailbox": message.mailbox,
+        "seq": message.seq,
+        "source": message.source,
+        "channel": message.channel,
+        "from": message.sender.label,
+        "sender_id": message.sender.id,
+        "trust": message.trust.value,
+        "received_at": timestamp(message.received_at),
+        "text": text if len(text) <= GLANCE_CHARS else f"{text[:GLANCE_CHARS]}…",
+    }
+
+
+def rule_shape(card: RuleCard) -> dict[str, object]:
+    """Return a rule: the keys of the file, and what came of it."""
+    it, count = card.rule, card.count
+    quiet = it.quiet_hours
+    return {
+        "name": it.name,
+        "mode": it.mode.value,
+        "server": it.server,
+        "channel": it.channel,
+        "contentRegex": it.content_regex,
+        "prompt": it.prompt,
+        "tools": list(it.tools),
+        "rateLimit": format_duration(it.rate_limit),
+        "dedupWindow": format_duration(it.dedup_window),
+        "agent": it.agent,
+        "workdir": it.workdir,
+        "trust": it.trust.value,
+        "timeout": format_duration(it.timeout),
+        "maxTurns": it.max_turns,
+        "reply": it.has_reply,
+        "quietHours": f"{quiet.begin:%H:%M}-{quiet.end:%H:%M}" if quiet else "",
+        "mailbox": it.mailbox,
+        "runs_on": card.fit.agent if card.fit else "",
+        "cannot_run": card.fit.refusal if card.fit else "",
+        "fired": sum(number for outcome, number in count.outcomes.items() if outcome.value == "fired"),
+        "held": {outcome.value: number for outcome, number in count.outcomes.items() if outcome.value != "fired"},
+        "last_fired_at": timestamp(count.last_fired_at) if count.last_fired_at else None,
+    }
+
+
+def overview_shape(found: AutomationOverview) -> dict[str, object]:
+    """Return the rules in force, and how things stand."""
+    return {
+        "rules": [rule_shape(card) for card in found.cards],
+        "is_paused": found.is_paused,
+        "path": found.path,
+        "loaded_at": timestamp(found.loaded_at),
+        "is_changed": found.is_changed,
+        "problem": found.problem,
+        "waiting": found.waiting,
+        "most_waiting": found.most_waiting,
+        "refused": found.refused,
+        "warnings": [{"rule": each.rule, "field": each.field, "text": each.sentence} for each in found.warnings],
+    }
+
+
+def summary_shape(found: AutomationSummary) -> dict[str, object]:
+    """Return how things stand, in a few numbers."""
+    return {
+        "rules": found.rules,
+        "is_paused": found.is_paused,
+        "problem": found.problem,
+        "is_changed": found.is_changed,
+        "asked": found.asked,
+        "oldest_asked_at": timestamp(found.oldest) if found.oldest else None,
+        "queued": found.queued,
+        "running": found.running,
+    }
+
+
+def verdict_shape(it: RuleVerdict, action: str = "") -> dict[str, object]:
+    """Return what a rule makes of a message."""
+    return {
+        "rule": it.rule,
+        "mode": it.mode.value,
+        "outcome": it.outcome.value,
+        "reason": it.reason,
+        "earlier": it.earlier,
+        "action": action,
+    }
+
+
+def judged_shape(found: JudgedMessage) -> dict[str, object]:
+    """Return a message and what rules make of it."""
+    actions = found.actions or {}
+    decided = [verdict_shape(each, actions[each.rule].id if each.rule in actions else "") for each in found.decided]
+    return {
+        "message": glance(found.message),
+        "verdicts": [verdict_shape(each) for each in found.verdicts],
+        "decided": decided,
+    }
+
+
+def tested_shape(found: RuleReplay) -> dict[str, object]:
+    """Return what a replay found."""
+    return {
+        "messages": [
+            {"message": glance(each.message), "verdicts": [verdict_shape(it) for it in each.verdicts]}
+            for each in found.judged
+        ],
+        "fired": found.fired,
+        "looked_at": found.looked_at,
+    }
+
+
+def action_shape(told: ActionDetails) -> dict[str, object]:
+    """Return an action."""
+    it, order = told.action, told.action.order
+    return {
+        "id": it.id,
+        "rule": it.rule,
+        "mode": it.mode.value,
+        "state": it.state.value,
+        "message_id": it.message,
+        "message": glance(told.message),
+        "tools": list(order.tools) if order else [],
+        "agent": order.agent if order else "",
+        "workdir": order.workdir if order else "",
+        "prompt": order.prompt if order else "",
+        "created_at": timestamp(it.created_at),
+        "expires_at": timestamp(it.expires_at) if it.expires_at else None,
+        "decided_at": timestamp(it.decided_at) if it.decided_at else None,
+        "decided_by": it.decided_by,
+        "reason": it.reason,
+        "run": it.run,
+    }
+
+
+def run_shape(card: RunCard) -> dict[str, object]:
+    """Return a run."""
+    it = card.run
+    return {
+        "id": it.id,
+        "envelope": "AUTO",
+        "action": it.action,
+        "rule": it.rule,
+        "message_id": it.message,
+        "message": glance(card.message),
+        "agent": it.agent,
+        "workdir": it.workdir,
+        "tools": list(it.tools),
+        "leftover": list(it.leftover),
+        "state": it.state.value,
+        "started_at": timestamp(it.started_at),
+        "ended_at": timestamp(it.ended_at) if it.ended_at else None,
+        "exit_code": it.exit_code,
+        "turns": it.turns,
+        "denied": list(it.denied),
+        "answer": it.answer,
+        "reason": it.reason,
+        "seconds": (it.ended_at - it.started_at).total_seconds() if it.ended_at else None,
+        "changes": changes_shape(card.changes) if card.changes is not None else None,
+    }
+
+
+def changes_shape(found: FolderChanges) -> dict[str, object]:
+    """Return what became of the folder of a run."""
+    return {
+        "files": [
+            {
+                "path": each.path,
+                "change": each.kind.value,
+                "is_held": each.is_held,
+                "is_undone": each.is_undone,
+                "note": each.note,
+                "diff": each.diff,
+                "aside": each.aside,
+            }
+            for each in found.files
+        ],
+        "more": found.more,
+        "note": found.note,
+    }
+
+
+def output_shape(card: RunCard, part: OutputPart) -> dict[str, object]:
+    """Return some lines of a run's output."""
+    first = part.following - len(part.lines) + 1
+    return {
+        "lines": [
+            {"n": first + number, "at": line.at, "kind": line.kind, "text": line.text, "tool": line.tool}
+            for number, line in enumerate(part.lines)
+        ],
+        "next": part.following,
+        "is_over": card.run.state is not RunState.RUNNING,
+        "run": run_shape(card),
+    }

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from harken.model import timestamp
-from harken.verbs import rule_shapes, shapes
+from harken.verbs import rules, shapes
 from harken.verbs.verb import AnyCall, Arguments, CallContext, ToolAnswer, ToolCall, Verb, about, position, tool_of
 
 
@@ -116,7 +116,7 @@ async def _status(context: CallContext, _a: GetStatus) -> object:
     return {
         "daemon": dict(context.daemon()),
         **shapes.status(await context.inbox.status()),
-        "rules": rule_shapes.summary(await context.reactions.summary()),
+        "rules": rules.summary_shape(await context.reactions.summary()),
         "waiting": shapes.waiting(await context.questions.waiting()),
     }
 

@@ -7,12 +7,9 @@ from typing import Final
 
 from harken.errors import HarkenError, InternalError, UserError
 from harken.memory import out_of_memory
-from harken.verbs.access import ACCESS_VERBS
-from harken.verbs.browsers import BROWSER_VERBS
-from harken.verbs.channels import CHANNEL_VERBS
-from harken.verbs.messages import MESSAGE_VERBS
-from harken.verbs.outbox import OUTBOX_VERBS, REPLY_VERBS
-from harken.verbs.questions import QUESTION_VERBS
+from harken.verbs.access import ACCESS_VERBS, BROWSER_VERBS
+from harken.verbs.messages import CHANNEL_VERBS, MESSAGE_VERBS
+from harken.verbs.questions import OUTBOX_VERBS, QUESTION_VERBS, REPLY_VERBS
 from harken.verbs.retention import RETENTION_VERBS
 from harken.verbs.rules import RULE_VERBS
 from harken.verbs.status import STATUS_VERBS

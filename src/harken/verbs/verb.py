@@ -28,15 +28,14 @@ from harken.inbox import Caller, Inbox, PullResult, Role
 from harken.inbox.access import Access
 from harken.inbox.automation import Automation
 from harken.inbox.channels import Channels
-from harken.inbox.questions import Questions
-from harken.inbox.replies import Replies
+from harken.inbox.questions import Questions, Replies
 from harken.inbox.retention import MailRetention
 from harken.inbox.tasks import Tasks
 from harken.memory import json_bytes
 from harken.model import Consumer, DeliveryId, Mailbox, Message, MessageId, Offer, Reader, SessionKey
 from harken.render import Piece
-from harken.sessions.coverage import Coverage
 from harken.sessions.session import Session
+from harken.sessions.turns import Coverage
 from harken.sources.source import SourceReport
 
 CONSUMER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}|task:[a-z0-9][a-z0-9._-]{0,63}")

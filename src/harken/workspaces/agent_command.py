@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from harken.errors import NotFound, Unavailable, UserError
-from harken.hosts.marks import without_marks
+from harken.hosts.host import without_marks
 from harken.hosts.registry import host_marks, interactive
 from harken.workspaces.tasks import TaskRecord
 

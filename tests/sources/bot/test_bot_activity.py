@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.ingest.prepare import IngestPolicy, prepare
+from harken.ingest.policy import IngestPolicy
+from harken.ingest.prepare import prepare
 from harken.model import Draft, MessageKind, Priority, Sender, TextFormat
 from harken.sources.bot.activity import ID, KINDS, ConversationReference, draft_of, read_activity, upstream_id
 from tests.sources.bot.service import ANN, BOT, TENANT, Json, Service

@@ -11,7 +11,8 @@ from typing import Final
 import pytest
 
 from harken.errors import Forbidden
-from harken.ingest.prepare import IngestPolicy, prepare
+from harken.ingest.policy import IngestPolicy
+from harken.ingest.prepare import prepare
 from harken.model import INBOX, Message, MessageId, OutgoingReply
 from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.sources.imap.sender import compose

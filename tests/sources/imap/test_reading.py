@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.ingest.prepare import IngestPolicy, prepare
+from harken.ingest.policy import IngestPolicy
+from harken.ingest.prepare import prepare
 from harken.model import Draft, NewMessage, Sender, TextFormat
 from harken.sources.imap.messages import (
     BY_MACHINE,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harken.dispatch.outbox import Outbox
-from harken.ingest.prepare import IngestPolicy, prepare
+from harken.ingest.policy import IngestPolicy
+from harken.ingest.prepare import prepare
 from harken.model import WATCH
 from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.sources.imap.sender import LOOKED_FOR, SmtpSender

@@ -11,7 +11,8 @@ import anyio
 import pytest
 
 from harken.errors import Forbidden, HarkenError, NotFound, Unavailable, Uncertain, UserError
-from harken.ingest.prepare import IngestPolicy, prepare
+from harken.ingest.policy import IngestPolicy
+from harken.ingest.prepare import prepare
 from harken.model import INBOX, OWNER_ID, Attention, Message, MessageId, OutgoingReply, Sender, Trust
 from harken.sources.microsoft.client import MOST_TRIES, GraphClient
 from harken.sources.microsoft.sent import SentMessages, reference

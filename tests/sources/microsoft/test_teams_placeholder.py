@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.dispatch.placeholder import SETTLED, Placeholders
+from harken.dispatch.outbox import SETTLED, Placeholders
 from harken.errors import Unavailable
 from harken.model import (
     INBOX,

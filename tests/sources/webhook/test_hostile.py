@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.ingest.prepare import IngestPolicy, prepare
+from harken.ingest.policy import IngestPolicy
+from harken.ingest.prepare import prepare
 from harken.model import Draft
 from harken.sources.source import PostedRequest
 from harken.sources.webhook.preset import Preset, WebhookEvent, decoded

@@ -16,15 +16,14 @@ from typing import Final
 
 import anyio
 
+from harken.automation import QuietHours
 from harken.cli.output import note_to_person, sender_of
 from harken.cli.watch.news import News
 from harken.config.home import Home
 from harken.config.load import load
 from harken.control.client import Result
-from harken.dispatch.desktop import Desktop
-from harken.dispatch.toast import PAUSE_SECONDS, Toast, safe_text
+from harken.dispatch.toast import PAUSE_SECONDS, Desktop, Toast, safe_text
 from harken.ingest.sanitise import one_line
-from harken.rules.rule import QuietHours
 
 LOOK_SECONDS: Final = 1.0
 MOST_GATHERED: Final = 1_000

@@ -81,7 +81,7 @@ _DENIALS: Final[Mapping[re.Pattern[str], str]] = MappingProxyType(
     }
 )
 _NEEDS_APPROVAL: Final = ("requires approval", "user cancelled", "blocked by")
-_MOST_SAID: Final = 4_000_000  # `runs.reading` keeps less, and says so
+_MOST_SAID: Final = 4_000_000  # `runs.output` keeps less, and says so
 _MOST_OPEN: Final = 1_000
 _MOST_NAME: Final = 200
 _MOST_CALLS: Final = 1_000  # remembered by id; of a longer run the oldest are forgotten

@@ -257,7 +257,7 @@ _EXITS: Final[Mapping[int, str]] = MappingProxyType({41: "Gemini CLI is not sign
 _ERRORS: Final[Mapping[str, str]] = MappingProxyType(
     {"FatalTurnLimitedError": "It was ended: it took all the turns that it has."}
 )
-_MOST_SAID: Final = 4_000_000  # `runs.reading` keeps less, and says so
+_MOST_SAID: Final = 4_000_000  # `runs.output` keeps less, and says so
 _MOST_TEXT: Final = 4_000
 _MOST_NAME: Final = 200
 _MOST_CALLS: Final = 1_000

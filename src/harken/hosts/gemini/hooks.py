@@ -15,7 +15,7 @@ from typing import Final
 
 from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, Voice
 from harken.sessions.events import HookEvent, HookMoment
-from harken.sessions.frames import holds
+from harken.sessions.turns import holds
 
 NAME: Final = "gemini-cli"
 CLEARED: Final = "clear"  # the reason of an end after which the process goes on

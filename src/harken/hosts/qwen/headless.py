@@ -220,7 +220,7 @@ _DENIED: Final = re.compile(
     r'^Tool "[\s\S]+" (?:not found|is a built-in tool that is disabled)|bridge refused'
 )
 _TURNS_EXIT: Final = 53
-_MOST_SAID: Final = 4_000_000  # `runs.reading` keeps less, and says so
+_MOST_SAID: Final = 4_000_000  # `runs.output` keeps less, and says so
 _MOST_CALLS: Final = 1_000
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from harken.hosts.host import Host, InteractiveCommand
-from harken.hosts.marks import HostMarks
+from harken.hosts.host import Host, HostMarks, InteractiveCommand
 from harken.plugins import LazyPart
 
 HOST: Final = Host(

@@ -1,7 +1,7 @@
 """An MCP server as a source: one feed that connects, listens, and connects again, for ever.
 
 A task of its own reads the server while the last batch is being stored, so what arrives meanwhile is the next batch.
-`follow` keeps that task, so it is iterated inside `contextlib.aclosing`, by one task. Above is `daemon/feed_runner.py`.
+`follow` keeps that task, so it is iterated inside `contextlib.aclosing`, by one task. Above is `daemon/source_set.py`.
 """
 
 from __future__ import annotations

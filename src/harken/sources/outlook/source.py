@@ -4,7 +4,7 @@ Changes are only names of mails: each is read by its id, in the order in which t
 whole round of changes has been handed over, so whatever stops in between is read again and known by its id. A link
 that the service has forgotten is replaced by reading the folder anew. `OwnAddresses` knows which addresses are the
 account's own: whoever writes to one of them waits for an answer. Below is the Graph client, above is
-`daemon/feed_runner.py`.
+`daemon/source_set.py`.
 """
 
 from __future__ import annotations

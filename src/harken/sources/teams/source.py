@@ -2,7 +2,7 @@
 
 Each batch comes with the checkpoint that follows it, so whatever stops the daemon, the next start goes on there; what
 was read and not stored is read again. Microsoft's failures are waited out here; only what a person must do is raised.
-Above is `daemon/feed_runner.py`; which chats are read and what they say is decided in `polling.py`.
+Above is `daemon/source_set.py`; which chats are read and what they say is decided in `polling.py`.
 """
 
 from __future__ import annotations

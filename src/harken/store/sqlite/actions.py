@@ -19,8 +19,7 @@ from harken.errors import Conflict, Forbidden, NotFound, UserError
 from harken.model import MessageId, fresh_id
 from harken.store.contract.automation import CONFIRM_EXPIRES
 from harken.store.sqlite.message_rows import BY_ID as MESSAGE_BY_ID
-from harken.store.sqlite.readers import Readers
-from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
+from harken.store.sqlite.transaction import Readers, Transaction, encode_json, from_micros, optional_moment, to_micros
 from harken.store.sqlite.writer import Writer
 
 COLUMNS = "id, rule, mode, message, state, created_at, work, expires_at, decided_at, decided_by, reason, run"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harken.errors import UserError
 from harken.store.identity import RECOVER
-from harken.store.sqlite.errors import damaged, translated
+from harken.store.sqlite.transaction import damaged, translated
 
 Connect = Callable[[str], sqlite3.Connection]
 """Opens a file; tests pass one that stops the process at a chosen commit."""

@@ -39,19 +39,20 @@ from harken.store.contract.deliveries import (
     Unread,
 )
 from harken.store.sqlite import enrollment, offers
-from harken.store.sqlite.delivery_rows import (
+from harken.store.sqlite.message_rows import BY_ID, HEAD, NEW_CURSOR, from_row
+from harken.store.sqlite.offers import (
     DELIVERY,
     FINAL,
     INSERT,
     OF_CONSUMER,
+    WaitingReader,
+    WaitingReaders,
     advance,
     cursor_of,
     delivery_from,
+    has_something,
 )
-from harken.store.sqlite.message_rows import BY_ID, HEAD, NEW_CURSOR, from_row
-from harken.store.sqlite.readers import Readers
-from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
-from harken.store.sqlite.waiting_readers import WaitingReader, WaitingReaders, has_something
+from harken.store.sqlite.transaction import Readers, Transaction, encode_json, from_micros, optional_moment, to_micros
 from harken.store.sqlite.writer import Writer
 
 _MANY_UNREAD = 100_000

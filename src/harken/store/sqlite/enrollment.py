@@ -12,8 +12,8 @@ from datetime import datetime
 
 from harken.model import Consumer, Mailbox, Reader
 from harken.store.contract.deliveries import Omission
-from harken.store.sqlite.delivery_rows import CURSOR, advance
 from harken.store.sqlite.message_rows import HEAD
+from harken.store.sqlite.offers import CURSOR, advance
 from harken.store.sqlite.transaction import Transaction, encode_json, to_micros
 
 LAST_OVER = "SELECT seq FROM messages WHERE mailbox = ? ORDER BY seq DESC LIMIT 1 OFFSET ?"

@@ -9,8 +9,7 @@ import msgspec
 
 from harken.store.contract.events import Event
 from harken.store.sqlite.message_rows import COLUMNS, MESSAGE_WIDTH, from_row, within_memory
-from harken.store.sqlite.readers import Readers
-from harken.store.sqlite.transaction import LAST_EVENT, Transaction, from_micros
+from harken.store.sqlite.transaction import LAST_EVENT, Readers, Transaction, from_micros
 from harken.store.sqlite.writer import Writer
 
 AFTER = f"""

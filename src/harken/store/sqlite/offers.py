@@ -1,22 +1,41 @@
-"""Offering: what waits for a reader now, and leasing it to the reader's session.
+"""Rows of deliveries: what waits for a reader now, leasing it to the reader's session, and where cursors are.
 
-What becomes of an offer, and where cursors are, is in `deliveries`.
+A reader that found nothing leaves its offer in `WaitingReaders`. When a later transaction lets a mailbox grow, the
+offer is made inside it, so a waiting agent costs no second commit and no second trip through the writer. That registry
+belongs to the writing thread, and follows its transactions: what was begun or served in one that fails is as it was
+before. What becomes of an offer is in `deliveries`.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
+import anyio
+
 from harken.errors import NotFound
-from harken.model import Choose, Consumer, DeliveryId, Message, MessageId, Offer, Priority, Reader, Selection, fresh_id
-from harken.store.contract.deliveries import MOST_OFFER_CHARS, OfferFilter
-from harken.store.sqlite.delivery_rows import INSERT, cursor_of
-from harken.store.sqlite.message_rows import COLUMNS, MESSAGE_WIDTH, from_row
-from harken.store.sqlite.transaction import Transaction, encode_json, to_micros
+from harken.model import (
+    Choose,
+    Consumer,
+    Delivery,
+    DeliveryId,
+    DeliveryState,
+    Mailbox,
+    Message,
+    MessageId,
+    Offer,
+    Priority,
+    Reader,
+    Selection,
+    SessionKey,
+    fresh_id,
+)
+from harken.store.contract.deliveries import MOST_OFFER_CHARS, MuteFilter, OfferFilter
+from harken.store.sqlite.message_rows import COLUMNS, HEAD, MESSAGE_WIDTH, from_row
+from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
 
 # A lease that begins more than its own length after now comes from before the clock was set back: it is over.
 _WAITING = f"""
@@ -213,3 +232,200 @@ def _candidates(tx: Transaction, reader: Reader, wanted: OfferQuery) -> list[Off
         )
         for message, earlier in found
     ]
+
+
+FINAL = "('seen', 'answered', 'expired', 'refused', 'failed')"
+CURSOR = "SELECT seq FROM cursors WHERE consumer = ? AND mailbox = ?"
+INSERT = """
+INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers, offered_at,
+    lease_until) VALUES (?, ?, ?, ?, ?, 'offered', ?, ?, ?, 1, ?, ?)
+"""
+DELIVERY = (
+    "SELECT id, message, consumer, state, surface, session, offered_at, offers, seen_at, evidence, answered_at, "
+    "reason, mailbox FROM deliveries"
+)
+OF_CONSUMER = f"{DELIVERY} WHERE consumer = ? AND mailbox = ? AND seq = ?"
+OWN = """
+INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers, offered_at,
+    lease_until, seen_at, evidence) VALUES (?, ?, ?, ?, ?, 'seen', 'own', '', '', 0, ?, 0, ?, 'own')
+"""
+FINALS_FROM = f"""
+SELECT seq FROM deliveries WHERE consumer = ? AND mailbox = ? AND seq > ? AND state IN {FINAL} ORDER BY seq LIMIT 1000
+"""
+NEXT_STORED = "SELECT seq FROM messages WHERE mailbox = ? AND seq > ? ORDER BY seq LIMIT 1"
+MOVE = "UPDATE cursors SET seq = ? WHERE consumer = ? AND mailbox = ?"
+
+
+def cursor_of(connection: sqlite3.Connection, consumer: str, mailbox: str) -> int:
+    """Return a consumer's cursor, 0 when it has none."""
+    row = connection.execute(CURSOR, (consumer, mailbox)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def own(tx: Transaction, author: Consumer, message: Message) -> None:
+    """Let what a reader said be seen by that reader. Not journaled: the message itself says who said it."""
+    if tx.execute(CURSOR, (author, message.mailbox)).fetchone() is not None:
+        place = (author, message.mailbox, message.seq)
+        tx.execute(OWN, (*place, fresh_id("d-"), message.id, tx.now_micros, tx.now_micros))
+        advance(tx, author, message.mailbox)
+
+
+def advance(tx: Transaction, consumer: str, mailbox: str) -> int:
+    """Move a cursor over everything final that follows it; return where it is then."""
+    cursor = start = cursor_of(tx.connection, consumer, mailbox)
+    while True:
+        finals = [int(row[0]) for row in tx.execute(FINALS_FROM, (consumer, mailbox, cursor))]
+        # Retention leaves gaps in what is stored, and what it removed was final.
+        reached = _before_next_stored(tx, mailbox, _contiguous(cursor, finals))
+        if reached == cursor:
+            break
+        cursor = reached
+    if cursor != start:
+        tx.execute(MOVE, (cursor, consumer, mailbox))
+    return cursor
+
+
+def _before_next_stored(tx: Transaction, mailbox: str, cursor: int) -> int:
+    row = tx.execute(NEXT_STORED, (mailbox, cursor)).fetchone()
+    if row is not None:
+        return int(row[0]) - 1
+    head = tx.execute(HEAD, (mailbox,)).fetchone()
+    return cursor if head is None else max(cursor, int(head[0]))
+
+
+def _contiguous(cursor: int, finals: Iterable[int]) -> int:
+    for seq in finals:
+        if seq != cursor + 1:
+            break
+        cursor = seq
+    return cursor
+
+
+def delivery_from(row: Sequence[Any]) -> Delivery:
+    """Build a delivery from the columns of `DELIVERY`."""
+    return Delivery(
+        id=DeliveryId(row[0]),
+        message_id=MessageId(row[1]),
+        consumer=Consumer(row[2]),
+        state=DeliveryState(row[3]),
+        surface=row[4],
+        session=SessionKey(row[5]),
+        offered_at=from_micros(row[6]),
+        offers=row[7],
+        seen_at=optional_moment(row[8]),
+        evidence=row[9],
+        answered_at=optional_moment(row[10]),
+        reason=row[11],
+    )
+
+
+NOTHING = Selection()
+MOST_WITH_A_MESSAGE, MOST_ALONE = 16, 100
+"""How many are served with the commit that accepts a message; the rest follow, so that the sender need not wait."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class WaitingReader:
+    """One reader that waits. `made` is the writer's; `given` and `ready` are set in the loop once it is committed."""
+
+    reader: Reader
+    limit: int
+    surface: str
+    carrier: str
+    lease: timedelta
+    rank: Callable[[], float]  # asked when there is something: the person may have used another session meanwhile
+    where: Callable[[], OfferFilter]
+    is_over: bool = False  # set in the loop: from then on nothing is offered any more
+    made: Selection = NOTHING
+    given: Selection = NOTHING
+    ready: anyio.Event = field(default_factory=anyio.Event)
+
+    def make(self, tx: Transaction, where: OfferFilter) -> None:
+        """Offer what is eligible now."""
+        self.made = offer(
+            tx,
+            self.reader,
+            OfferQuery(self.limit, where=where),
+            surface=self.surface,
+            carrier=self.carrier,
+            lease_until=tx.now + self.lease,
+        )
+
+    def hand_over(self) -> None:
+        """Let the one who waits have what was made. Runs in the event loop, after the commit."""
+        self.given = self.made
+        self.ready.set()
+
+
+def has_something(selection: Selection) -> bool:
+    """Whether there is anything to tell in it, whole or cut."""
+    return bool(selection.whole or selection.cut)
+
+
+class WaitingReaders:
+    """The readers that wait."""
+
+    def __init__(self) -> None:
+        self._waiting: list[WaitingReader] = []
+        self._unserved: set[Mailbox] = set()
+        self._begun: list[WaitingReader] = []
+        self._served: list[WaitingReader] = []
+        self._before: set[Mailbox] = set()
+
+    @property
+    def unserved(self) -> Collection[Mailbox]:
+        """Mailboxes that grew and whose waiting readers were not all served yet."""
+        return self._unserved
+
+    def begin(self, tx: Transaction, waiting: WaitingReader) -> Selection:
+        """Offer at once what there is; with nothing there, keep the reader waiting."""
+        waiting.make(tx, waiting.where())
+        if not has_something(waiting.made):
+            self._begun.append(waiting)
+        return waiting.made
+
+    def end(self, waiting: WaitingReader) -> Selection:
+        """Wait no longer; return what was offered at the last moment."""
+        self._waiting = [other for other in self._waiting if other is not waiting]
+        return waiting.made
+
+    def serve(self, tx: Transaction, *, is_alone: bool) -> None:
+        """Make the offers that a transaction has something for, for so many readers at most."""
+        most = MOST_ALONE if is_alone else MOST_WITH_A_MESSAGE
+        grown = tx.grown | self._unserved
+        self._before, self._unserved = self._unserved, set()
+        exhausted: set[tuple[str, tuple[Mailbox, ...], MuteFilter, Choose | None]] = set()
+        # Also those that began in this very transaction, before what they wait for was stored in it.
+        here = [waiting for waiting in (*self._waiting, *self._begun) if not waiting.is_over]
+        concerned = [waiting for waiting in here if not grown.isdisjoint(waiting.reader.mailboxes)]
+        for waiting in sorted(concerned, key=lambda each: -each.rank()):
+            where = waiting.where()
+            key = waiting.reader.consumer, waiting.reader.mailboxes, where.mutes, where.choose
+            if key in exhausted:
+                continue
+            if len(self._served) == most:
+                self._unserved = grown
+                break
+            waiting.make(tx, where)
+            if has_something(waiting.made):
+                self._served.append(waiting)
+            if len(waiting.made.whole) < waiting.limit and not waiting.made.is_full:
+                # Sessions of one consumer share a cursor: nothing is left for those that may hear the same. What the
+                # first of them has only heard of, because it is long, is for that one to read.
+                exhausted.add(key)
+
+    def commit(self) -> Sequence[Callable[[], None]]:
+        """The transaction is committed: return whom it served; whoever it left with nothing waits from now on."""
+        served, self._served = self._served, []
+        self._waiting = [
+            each for each in (*self._waiting, *self._begun) if not (has_something(each.made) or each.is_over)
+        ]
+        self._begun = []
+        return [each.hand_over for each in served]
+
+    def roll_back(self) -> None:
+        """The transaction failed: nobody was served by it, and whoever began to wait in it is told so."""
+        for waiting in self._served:
+            waiting.made = NOTHING
+        self._unserved |= self._before
+        self._begun, self._served = [], []

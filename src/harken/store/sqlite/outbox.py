@@ -12,11 +12,10 @@ from harken.errors import NotFound
 from harken.model import OUTBOX, RULES, Consumer, MessageId, OutboxId, SessionKey, fresh_id
 from harken.store.contract.events import RECOVERY
 from harken.store.contract.outbox import CallKey, OutboxRow
-from harken.store.sqlite.delivery_rows import OF_CONSUMER, advance
 from harken.store.sqlite.message_rows import BY_ID, COLUMNS, MESSAGE_WIDTH, NEW_CURSOR, from_row
+from harken.store.sqlite.offers import OF_CONSUMER, advance
 from harken.store.sqlite.questions import note_sent
-from harken.store.sqlite.readers import Readers
-from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
+from harken.store.sqlite.transaction import Readers, Transaction, encode_json, from_micros, optional_moment, to_micros
 from harken.store.sqlite.writer import Writer
 
 LONGEST_DELAY = timedelta(hours=1)

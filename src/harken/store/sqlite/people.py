@@ -8,8 +8,7 @@ from datetime import datetime
 from harken.clock import Clock
 from harken.model import SenderRule, Trust, timestamp
 from harken.store.contract.people import Mute
-from harken.store.sqlite.readers import Readers
-from harken.store.sqlite.transaction import Transaction, optional_micros, optional_moment, to_micros
+from harken.store.sqlite.transaction import Readers, Transaction, optional_micros, optional_moment, to_micros
 from harken.store.sqlite.writer import Writer
 
 SET_SENDER = """

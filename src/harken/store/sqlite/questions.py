@@ -11,8 +11,7 @@ from harken.model import RULES, WATCH, Mailbox, Message, MessageId, MessageKind,
 from harken.store.contract.messages import AppendResult
 from harken.store.contract.questions import Question, QuestionCount
 from harken.store.sqlite.message_rows import BY_ID, COLUMNS, MESSAGE_WIDTH, from_row
-from harken.store.sqlite.readers import Readers
-from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, to_micros
+from harken.store.sqlite.transaction import Readers, Transaction, encode_json, from_micros, to_micros
 from harken.store.sqlite.writer import Writer
 
 BY_REPLY, BY_PERSON_UPSTREAM, BY_DELETION, BY_RETENTION = "reply", "answered upstream", "deleted", "retention"

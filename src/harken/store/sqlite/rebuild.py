@@ -2,8 +2,8 @@
 
 Lines come from files that people may have touched: one that cannot be understood, or is about what is not there, is
 counted and left out, and never ends the work. What a line does not tell is not made up. It changes a file that no
-daemon has open. What is left of a damaged database is read by `salvage`; what must not be done again is held back by
-`restore_guard`.
+daemon has open. What is left of a damaged database is read by `recovery`; what must not be done again is held back by
+`snapshot`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from harken.store.contract.automation import CONFIRM_EXPIRES
 from harken.store.contract.events import RECOVERY
 from harken.store.journal_reader import JournalLine, number_of
 from harken.store.sqlite import (
-    delivery_rows,
     enrollment,
     message_rows,
     messages,
+    offers,
     outbox,
     people,
     questions,
@@ -49,8 +49,7 @@ from harken.store.sqlite import (
     tasks,
 )
 from harken.store.sqlite.connection import connect
-from harken.store.sqlite.errors import translated
-from harken.store.sqlite.transaction import Transaction, encode_json, to_micros
+from harken.store.sqlite.transaction import Transaction, encode_json, to_micros, translated
 
 INSERT_EVENT: Final = "INSERT OR IGNORE INTO events (n, at, kind, message, data) VALUES (?, ?, ?, ?, ?)"
 PLACE: Final = "SELECT mailbox, seq FROM messages WHERE id = ?"
@@ -208,14 +207,14 @@ class Rebuild:
         """Let numbers without a message be over for everyone: what is unread is counted by numbers."""
         now = Transaction(self._connection, datetime.now(UTC))
         for consumer, mailbox, head in self._connection.execute(CURSORS).fetchall():
-            delivery_rows.advance(now, consumer, mailbox)
-            start = delivery_rows.cursor_of(self._connection, consumer, mailbox)
+            offers.advance(now, consumer, mailbox)
+            start = offers.cursor_of(self._connection, consumer, mailbox)
             named = {"consumer": consumer, "mailbox": mailbox, "cursor": start}
             there = {int(row[0]) for row in self._connection.execute(THERE, named)}
             for seq in range(start + 1, head + 1):
                 if seq not in there:
                     self._connection.execute(LOST, (consumer, mailbox, seq, fresh_id("d-")))
-            delivery_rows.advance(now, consumer, mailbox)
+            offers.advance(now, consumer, mailbox)
 
     def _count_absent(self) -> int:
         return int(self._connection.execute(ABSENT).fetchone()[0])
@@ -269,7 +268,7 @@ class Rebuild:
             source, feed, value = map(str, needed["checkpoint"])
             tx.execute(messages.SAVE_CHECKPOINT, (source, feed, value))
         if "author" in needed:
-            delivery_rows.own(tx, Consumer(needed["author"]), message)
+            offers.own(tx, Consumer(needed["author"]), message)
         if needed.get("is_question"):
             asked = (message.id, message.mailbox, message.source, message.conversation, message.sender.id)
             tx.execute(questions.ASK, (*asked, tx.now_micros, tx.now_micros))
@@ -369,19 +368,19 @@ def _deliver(tx: Transaction, said: Mapping[str, Any]) -> None:
             tx.execute(tasks.REFUSE, (*place, message, tx.now_micros, said["reason"]))
         touched.add(mailbox)
     for mailbox in touched if kind != "offered" else ():
-        delivery_rows.advance(tx, consumer, mailbox)
+        offers.advance(tx, consumer, mailbox)
 
 
 def _enroll(tx: Transaction, said: Mapping[str, Any]) -> None:
     consumer, mailbox, start = said["consumer"], said["mailbox"], int(said["begins_after"])
     left_out = said.get("left_out") or {}
-    if tx.execute(delivery_rows.CURSOR, (consumer, mailbox)).fetchone() is not None:
+    if tx.execute(offers.CURSOR, (consumer, mailbox)).fetchone() is not None:
         return
     counted = (left_out.get("older"), left_out.get("surplus"), left_out.get("up_to"))
     tx.execute(enrollment.BEGIN, (consumer, mailbox, start, *counted))
     named = {"consumer": consumer, "mailbox": mailbox, "cursor": start, "now": tx.now_micros}
     tx.connection.execute(enrollment.SEEN_ELSEWHERE, named)
-    delivery_rows.advance(tx, consumer, mailbox)
+    offers.advance(tx, consumer, mailbox)
 
 
 def _reply(tx: Transaction, said: Mapping[str, Any]) -> None:
@@ -398,7 +397,7 @@ def _reply(tx: Transaction, said: Mapping[str, Any]) -> None:
             answered = (consumer, mailbox, seq, said["delivery"], message)
             tx.execute(ANSWERED, (*answered, tx.now_micros, tx.now_micros, tx.now_micros))
             if is_reader:
-                delivery_rows.advance(tx, consumer, mailbox)
+                offers.advance(tx, consumer, mailbox)
         case "replied":
             tx.execute(outbox.SENT, (said["upstream_id"], reply))
         case "parked":

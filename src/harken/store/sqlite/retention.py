@@ -12,12 +12,11 @@ from datetime import datetime, timedelta
 from harken.clock import Clock
 from harken.model import Mailbox, MessageId
 from harken.store.contract.retention import Limits, MailboxExcess, RetentionReport
-from harken.store.sqlite.delivery_rows import advance
 from harken.store.sqlite.message_rows import HEAD
+from harken.store.sqlite.messages import forget
+from harken.store.sqlite.offers import advance
 from harken.store.sqlite.questions import note_removed
-from harken.store.sqlite.readers import Readers
-from harken.store.sqlite.search import forget
-from harken.store.sqlite.transaction import Transaction, to_micros
+from harken.store.sqlite.transaction import Readers, Transaction, to_micros
 from harken.store.sqlite.writer import Writer
 
 BATCH = 2_000

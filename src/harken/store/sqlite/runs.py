@@ -16,8 +16,8 @@ from harken.automation import ACTIONS, ActionId, Run, RunEnd, RunId, RunState
 from harken.errors import Conflict, NotFound, UserError
 from harken.model import LOCAL, RUN, MessageId
 from harken.store.sqlite import actions
-from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import (
+    Readers,
     Transaction,
     encode_json,
     from_micros,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -15,25 +16,23 @@ from harken.model import (
     Mailbox,
 )
 from harken.store.contract.events import AfterCommit, BeforeCommit
-from harken.store.files import OpenFiles
-from harken.store.reserve import DiskReserve
+from harken.store.files import DiskReserve, OpenFiles
 from harken.store.sqlite.actions import SqliteActions
-from harken.store.sqlite.connection import Connect, connect, files_of, open_writer, prepare_file
+from harken.store.sqlite.connection import Connect, connect, files_of, open_reader, open_writer, prepare_file
 from harken.store.sqlite.deliveries import SqliteDeliveries
-from harken.store.sqlite.errors import translated
 from harken.store.sqlite.events import SqliteEvents
 from harken.store.sqlite.health import SqliteHealth
 from harken.store.sqlite.messages import SqliteCheckpoints, SqliteMessages
+from harken.store.sqlite.offers import WaitingReaders
 from harken.store.sqlite.outbox import SqliteOutbox
 from harken.store.sqlite.people import SqlitePeople
 from harken.store.sqlite.questions import SqliteQuestions
-from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.retention import SqliteRetention
 from harken.store.sqlite.rules import SqliteRules
 from harken.store.sqlite.runs import SqliteRuns
 from harken.store.sqlite.tasks import SqliteTasks
 from harken.store.sqlite.timeline import SqliteTimeline
-from harken.store.sqlite.waiting_readers import WaitingReaders
+from harken.store.sqlite.transaction import Readers, translated
 from harken.store.sqlite.writer import Writer, nothing_after, nothing_before
 
 
@@ -124,7 +123,7 @@ async def open_store(
             before_commit=before_commit,
             announce=changes.ring,
         )
-        readers = Readers(path)
+        readers = Readers(partial(open_reader, path))
         readers.start()
     writer.start()
     try:

@@ -10,10 +10,9 @@ from typing import Any
 from harken.errors import Conflict, NotFound
 from harken.model import TASK, Mailbox, Task, TaskId
 from harken.store.contract.events import RECOVERY
-from harken.store.sqlite.delivery_rows import advance
 from harken.store.sqlite.enrollment import enroll
-from harken.store.sqlite.readers import Readers
-from harken.store.sqlite.transaction import Transaction, from_micros, optional_moment
+from harken.store.sqlite.offers import advance
+from harken.store.sqlite.transaction import Readers, Transaction, from_micros, optional_moment
 from harken.store.sqlite.writer import Writer
 
 COLUMNS = "id, title, dir, repo, branch, agent, has_worktree, created_at, started_at, done_at"

@@ -24,8 +24,7 @@ from harken.store.contract.timeline import (
     TimelineScope,
 )
 from harken.store.sqlite.message_rows import COLUMNS, MESSAGE_WIDTH, from_row
-from harken.store.sqlite.readers import Readers
-from harken.store.sqlite.transaction import encode_json, from_micros, optional_moment, to_micros
+from harken.store.sqlite.transaction import Readers, encode_json, from_micros, optional_moment, to_micros
 
 MOST: Final = 2**63 - 1
 MOST_CHANNELS_OF_PLACE: Final = 64

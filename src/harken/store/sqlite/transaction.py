@@ -1,17 +1,26 @@
-"""One open write transaction: the connection, the time, and what it will announce.
+"""How statements run: in one open write transaction, or in a reading snapshot; and SQLite's errors as ours.
 
 Functions of the noun modules take a `Transaction`, change rows through it and note events; the writer commits it
-and announces. Nothing here commits.
+and announces. Nothing here commits. `Readers` is a small pool of read-only connections, used from worker threads.
+Nothing above this package imports sqlite3's exceptions.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import chain
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TypeVar
 
-from harken.memory import json_bytes
+import anyio
+import anyio.to_thread
+
+from harken.errors import HarkenError, Unavailable, UserError
+from harken.memory import json_bytes, out_of_memory
 from harken.model import Mailbox, Message
 from harken.store.contract.events import RECOVERY, Event
 
@@ -110,3 +119,123 @@ class Transaction:
             ],
         )
         self.events += events
+
+
+T = TypeVar("T")
+
+POOL_SIZE = 4
+_NO_THREAD = "can't start new thread"
+
+
+class Readers:
+    """Runs reading functions, at most `POOL_SIZE` at a time, each in one consistent snapshot."""
+
+    def __init__(self, opener: Callable[[], sqlite3.Connection]) -> None:
+        self._opener = opener
+        self._idle: SimpleQueue[sqlite3.Connection] = SimpleQueue()
+        self._limiter = anyio.CapacityLimiter(POOL_SIZE)
+
+    def start(self) -> None:
+        """Open the connections."""
+        for _ in range(POOL_SIZE):
+            self._idle.put(self._opener())
+
+    def stop(self) -> None:
+        """Close the connections. Nothing may be reading any more."""
+        while not self._idle.empty():
+            self._idle.get().close()
+
+    async def run(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a reading function in a worker thread."""
+        try:
+            return await anyio.to_thread.run_sync(self._read, job, limiter=self._limiter)
+        except RuntimeError as exc:
+            if _NO_THREAD not in str(exc):
+                raise
+            raise out_of_memory() from exc
+
+    def _read(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        connection = self._idle.get()
+        try:
+            with translated():
+                connection.execute("BEGIN")
+                try:
+                    return job(connection)
+                finally:
+                    connection.execute("COMMIT")
+        finally:
+            self._idle.put(connection)
+
+
+RETRY_SECONDS = 5.0
+
+_DAMAGED = frozenset({"SQLITE_CORRUPT", "SQLITE_NOTADB"})
+
+
+def translate(error: sqlite3.Error) -> HarkenError:
+    """Return the error that tells the caller what to do next."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    if any(name.startswith(damaged) for damaged in _DAMAGED):
+        return damaged(str(error))
+    if is_full(error):
+        return full()
+    if name.startswith("SQLITE_READONLY"):
+        return Unavailable(
+            "The database cannot be written.", "Check the permissions of Harken's home.", retry_after=RETRY_SECONDS
+        )
+    return Unavailable(
+        f"The database does not answer ({error}).",
+        "Try again; see logs/daemon.log if it stays so.",
+        retry_after=RETRY_SECONDS,
+    )
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a write failed because there is no room; the index of the log can only fail for that."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    return name in {"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"}
+
+
+def full() -> Unavailable:
+    """Return the error for a disk without room."""
+    return Unavailable(
+        "The disk is full.", "Free some space; what was not accepted can be sent again.", retry_after=RETRY_SECONDS
+    )
+
+
+def unspeakable() -> UserError:
+    """Return the error for text that is not text: half of a surrogate pair has no UTF-8."""
+    return UserError("The text has a character that cannot be stored.", "Leave out the half surrogate pairs (U+D800…).")
+
+
+def damaged(detail: str) -> UserError:
+    """Return the error for a database file that must not be touched further."""
+    return UserError(
+        f"The database is damaged ({detail}); nothing was changed.",
+        "Build it anew from what is left and from the journal: harken recover",
+    )
+
+
+def moved(path: Path) -> Unavailable:
+    """Return the error for a file that was taken away from under the store."""
+    return Unavailable(
+        f"{path.name} was moved, deleted or replaced while Harken had it open; nothing was stored.",
+        "Put the file back where it was, or stop Harken and build the database anew: harken down, then harken recover",
+        retry_after=RETRY_SECONDS,
+    )
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn SQLite's exceptions into ours."""
+    try:
+        yield
+    except sqlite3.Error as exc:
+        raise translate(exc) from exc
+    except UnicodeEncodeError as exc:
+        raise unspeakable() from exc
+    except MemoryError as exc:
+        raise out_of_memory() from exc
+    except OSError as exc:
+        message = f"The database file cannot be used ({exc.strerror})."
+        raise Unavailable(message, "Check Harken's home and its permissions.", retry_after=RETRY_SECONDS) from exc

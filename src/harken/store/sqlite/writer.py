@@ -24,10 +24,8 @@ from harken.clock import Clock
 from harken.errors import Unavailable
 from harken.model import Mailbox
 from harken.store.contract.events import AfterCommit, BeforeCommit, Event
-from harken.store.files import OpenFiles
-from harken.store.reserve import DiskReserve
-from harken.store.sqlite.errors import full, is_full, moved, translate, unspeakable
-from harken.store.sqlite.transaction import Transaction
+from harken.store.files import DiskReserve, OpenFiles
+from harken.store.sqlite.transaction import Transaction, full, is_full, moved, translate, unspeakable
 
 A = TypeVar("A")
 T = TypeVar("T")

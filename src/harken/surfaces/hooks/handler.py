@@ -1,7 +1,9 @@
 """What one run of a hook means: whose session it is, what it proves, and what the session is told now.
 
 A hook is the only moment in which a busy agent can be reached, so everything about it is kept short. Whatever cannot
-be understood is answered with silence: no host may ever be held up, or complain, because of Harken.
+be understood is answered with silence: no host may ever be held up, or complain, because of Harken. The hook says `+`
+once it has printed. Without it (the host ended the hook, or it was too slow) nobody got the text, and what it carried
+is taken back.
 """
 
 from __future__ import annotations
@@ -14,12 +16,11 @@ from types import MappingProxyType
 from typing import Final
 
 import anyio
+from anyio.abc import ByteStream
 
 from harken.clock import Clock
 from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, Voice
-from harken.hosts.host import GENERIC, answers_one_prompt
-from harken.hosts.identity import consumer_of, hook_key
-from harken.hosts.marks import is_run_by
+from harken.hosts.host import GENERIC, answers_one_prompt, consumer_of, hook_key, is_run_by
 from harken.hosts.process import command_line, identity_of
 from harken.hosts.registry import hook_adapter, host_named
 from harken.inbox import Inbox
@@ -30,7 +31,7 @@ from harken.sessions.session import Session, Waker
 from harken.sessions.turns import TurnPhase
 from harken.surfaces.composer import NO_TEXT, HookComposer, HookText, SurfaceProfile
 from harken.surfaces.hooks.transcript import read_record
-from harken.surfaces.wire import sound_json
+from harken.surfaces.socket import LineReader, sound_json
 
 MAX_PAYLOAD = 1 << 20
 HEAD_CHARS = 4_096
@@ -255,3 +256,42 @@ def _fields(payload: bytes) -> Mapping[str, object] | None:
         pairs = _FIELD.findall(text[:HEAD_CHARS])
         return dict(reversed(pairs)) if pairs and len(payload) >= MAX_PAYLOAD else None
     return value if isinstance(value, dict) else None
+
+
+PAYLOAD_SECONDS = 5.0
+PRINTED_SECONDS = 10.0
+
+
+class HookConnection:
+    """Serves one run."""
+
+    def __init__(self, stream: ByteStream, lines: LineReader, handler: HookHandler) -> None:
+        self._stream = stream
+        self._lines = lines
+        self._handler = handler
+
+    async def serve(self, hello: Hello, pids: Sequence[int]) -> None:
+        """Hear the hook and answer it."""
+        payload: bytes | None = None
+        with anyio.move_on_after(PAYLOAD_SECONDS):
+            payload = await self._lines.take(min(hello.payload, MAX_PAYLOAD))
+        if payload is None:
+            return
+        result = await self._handler.hear(hello, payload, pids)
+        answer = result.answer
+        out, err = answer.stdout.encode("utf-8", "replace"), answer.stderr.encode("utf-8", "replace")
+        is_printed, is_silent = False, True
+        try:
+            await self._stream.send(f"{answer.exit_code} {len(out)} {len(err)}\n".encode() + out + err)
+            with anyio.move_on_after(PRINTED_SECONDS):
+                is_printed = await self._lines.take(1) == b"+"
+                is_silent = False
+            if is_printed:
+                self._handler.confirm(result)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            is_silent = False
+        finally:
+            if not is_printed:
+                with anyio.CancelScope(shield=True):
+                    # One that is still there and says nothing may have printed it.
+                    await self._handler.take_back(result, is_unknown=is_silent)

@@ -21,8 +21,8 @@ from harken.model import fresh_id
 from harken.sessions.events import HookEvent, HookMoment
 from harken.surfaces.composer import HookComposer
 from harken.surfaces.hooks.handler import HookHandler
+from harken.surfaces.socket import LineReader, LineTooLong, sound_json
 from harken.surfaces.wakers import TextWaker
-from harken.surfaces.wire import LineReader, LineTooLong, sound_json
 
 TAKEN_SECONDS = 10.0
 

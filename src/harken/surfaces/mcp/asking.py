@@ -14,7 +14,7 @@ from typing import Any, Final
 from harken.automation import ActionId, Order
 from harken.inbox.automation import ActionDetails
 from harken.model import Message
-from harken.rules.quoting import plain_or_quoted
+from harken.rules.prompt import plain_or_quoted
 
 # Claude Code shows four lines at most, each cut at the width of the terminal.
 LINE_CHARS: Final = 76

@@ -28,7 +28,7 @@ from harken.surfaces.mcp.greeting import client_name
 from harken.surfaces.mcp.outlet import Outlet, request_key
 from harken.surfaces.mcp.server import INBOX_URI, AgentServer
 from harken.surfaces.mcp.services import AgentServices
-from harken.surfaces.wire import LineReader, LineTooLong
+from harken.surfaces.socket import LineReader, LineTooLong
 
 MAX_OPEN = 1_024
 TOO_MANY = -32000

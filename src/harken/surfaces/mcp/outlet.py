@@ -17,7 +17,7 @@ from anyio.abc import ByteSendStream
 from mcp.shared.message import SessionMessage
 
 from harken.memory import json_bytes
-from harken.surfaces.wire import MAX_LINE
+from harken.surfaces.socket import MAX_LINE
 
 OUTGOING_LIMIT = 256
 

@@ -15,13 +15,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from harken.automation import Action, ActionState, OutputPart, RunState
+from harken.automation import DEFAULT_TOOLS, Action, ActionState, OutputPart, RunState
 from harken.errors import HarkenError, NotFound, UserError
 from harken.hosts.registry import hosts
 from harken.inbox.automation import ActionDetails, RunCard, RunRequest
 from harken.model import fresh_id
 from harken.rules.prompt import DEFAULT_PROMPT
-from harken.rules.rule import DEFAULT_TOOLS
 from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page import rules, runs
 from harken.surfaces.web.page.forms import form_of, number, once_key

@@ -13,12 +13,11 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
-from harken.automation import Action, ActionState, Mode, Outcome, RuleVerdict
+from harken.automation import ANY, Action, ActionState, Mode, Outcome, Rule, RuleVerdict
 from harken.hosts.registry import host_title
 from harken.inbox.automation import ActionDetails, AutomationOverview, RuleCard
 from harken.model import INBOX, LOCAL, Message, Trust
-from harken.rules.durations import format_duration
-from harken.rules.rule import ANY, Rule
+from harken.rules.fields import format_duration
 from harken.surfaces.web.page.links import message_href
 from harken.surfaces.web.page.markdown import excerpt, visible
 from harken.surfaces.web.page.sender import SenderView, sender_of
