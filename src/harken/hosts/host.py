@@ -17,12 +17,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from harken.hosts.hook import Hello
 from harken.model import Consumer, SessionKey
 
 if TYPE_CHECKING:  # the command line reads the facts, and imports nothing else until a verb is run
     from harken.hosts.connect.plan import Connector
-    from harken.hosts.hook import HookAdapter, HookSample
+    from harken.hosts.hook import Hello, HookAdapter, HookSample
     from harken.hosts.trial_recipe import TrialRecipe
     from harken.hosts.wake import HostWaker, PushChannel
     from harken.runs.sandbox import Sandbox
