@@ -1,7 +1,8 @@
-"""A source of another package, installed beside Harken: added, tried, listed, answered and removed like any other."""
+"""A source of another package beside Harken: added, tried, listed, shown, judged, answered and removed as any other."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import sysconfig
@@ -9,11 +10,14 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlencode
 
 import pytest
 
+from harken.testing import DaemonProcess
 from tests.cli.rig import SECONDS, Json, Outcome, Rig
 from tests.loss.rig import until
+from tests.web.rig import NAVIGATION, Web
 
 PLUGIN = Path(__file__).with_name("bulletin")
 INSTALL_SECONDS = 120.0
@@ -71,6 +75,9 @@ def test_a_source_of_another_package_works_like_any_other(rig: PluginRig, tmp_pa
     """Its folder is all there is of it: nothing in Harken knows its name."""
     notes = tmp_path / "notes"
     notes.mkdir()
+    rig.home.mkdir(mode=0o700)
+    rule = {"name": "noted", "server": "board", "mode": "notify"}
+    (rig.home / "triggers.json").write_text(json.dumps({"rules": [rule]}))
     try:
         rig.ok("up")
         assert "A folder of notes" in rig.ok("source", "add", "--help")
@@ -93,10 +100,20 @@ def test_a_source_of_another_package_works_like_any_other(rig: PluginRig, tmp_pa
         assert (message["sender_id"], message["channel"], message["attention"]) == ("ann", "notes", "wake")
         rig.ok("reply", message["id"], "Yes, since noon.")
 
-        def answered() -> list[str]:
-            return [path.read_text() for path in notes.glob("*.answer")]
+        def answered() -> set[str]:
+            return {path.read_text() for path in notes.glob("*.answer")}
 
-        assert until(answered, "the answer lies beside the note", SECONDS) == ["Yes, since noon."]
+        assert until(answered, "the answer lies beside the note", SECONDS) == {"Yes, since noon."}
+        until(lambda: rig.ask("rules")["rules"][0]["fired"], "the rule about the source has fired", SECONDS)
+        web = Web(DaemonProcess(rig.home))
+        session = web.signed_in()
+        pages = {path: web.ask("GET", path, {**NAVIGATION, **session}).text for path in ("/sources", "/c/board/notes")}
+        assert (str(notes) in pages["/sources"], "Is the release out?" in pages["/c/board/notes"]) == (True, True)
+        form = {**session, "Origin": web.origin, "HX-Request": "true"}
+        form["Content-Type"] = "application/x-www-form-urlencoded"
+        fields = urlencode({"ref": message["id"], "text": "And it is signed."}).encode()
+        assert "Answered." in web.ask("POST", "/do/send", form, fields).text
+        until(lambda: "And it is signed." in answered(), "the answer of the page lies there too", SECONDS)
         (source,) = rig.json("source", "list")["sources"]
         assert (source["name"], source["kind"], source["state"]) == ("board", "bulletin", "listening")
         rig.ok("source", "remove", "board")

@@ -1,1 +1,1 @@
-"""Ten short tests to read first, in order: each shows one idea of Harken through its public seams."""
+"""Short tests to read first, in order: each shows one idea of Harken through its public seams."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,13 +28,20 @@ class Tour:
     home: Home
 
 
-@pytest.fixture
-async def tour(tmp_path: Path) -> AsyncIterator[Tour]:
-    """A fresh inbox."""
-    home, clock = Home(tmp_path / "home"), FakeClock()
+@asynccontextmanager
+async def open_tour(folder: Path) -> AsyncIterator[Tour]:
+    """A fresh inbox for the time of the block."""
+    home, clock = Home(folder / "home"), FakeClock()
     ensure(home)
     async with compose(home, Settings(), clock) as daemon:
         yield Tour(daemon, clock, home)
+
+
+@pytest.fixture
+async def tour(tmp_path: Path) -> AsyncIterator[Tour]:
+    """A fresh inbox."""
+    async with open_tour(tmp_path) as tour:
+        yield tour
 
 
 def agent(name: str, session: str = "1") -> Reader:
