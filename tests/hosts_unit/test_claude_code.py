@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.hosts.claude_code.channel import listens_to_channel
 from harken.hosts.claude_code.hooks import EVENTS, HOOKS
+from harken.hosts.claude_code.plugin import listens_to_channel
 from harken.hosts.hook import SILENCE, Hello, HookAnswer, Voice
 from harken.sessions.events import HookMoment
 

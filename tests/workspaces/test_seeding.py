@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from harken.hosts.connect.apply import apply
-from harken.hosts.connect.plan import ConnectOptions
-from harken.hosts.place import local_place
+from harken.hosts.connect.plan import ConnectOptions, local_place
 from harken.hosts.registry import connector
 from harken.setup.connect import targets
 from harken.setup.doctor import health_of

@@ -17,7 +17,7 @@ from harken.cli.verbs import Invocation
 from harken.control.client import DaemonClient, Result
 from harken.display import counted, one_line
 from harken.errors import Conflict, UserError
-from harken.hosts.place import local_place
+from harken.hosts.connect.plan import local_place
 from harken.hosts.registry import short
 from harken.workspaces.seeding import SeedReport, unseed
 from harken.workspaces.tasks import WorktreeOutlook, remove_task_worktree, worktree_outlook

@@ -15,7 +15,7 @@ from harken.cli.task_show import as_json
 from harken.cli.verbs import Invocation
 from harken.control.client import DaemonClient
 from harken.errors import HarkenError
-from harken.hosts.place import local_place
+from harken.hosts.connect.plan import local_place
 from harken.hosts.registry import host_name, short, title_of
 from harken.workspaces.seeding import SeedReport, seed
 from harken.workspaces.tasks import TaskRequest, find_ground, ground_notes

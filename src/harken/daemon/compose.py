@@ -45,8 +45,8 @@ from harken.dispatch.outbox import NOBODY
 from harken.dispatch.push import Push
 from harken.dispatch.toast import Desktop, Toasts
 from harken.errors import UserError
+from harken.hosts.connect.plan import local_place
 from harken.hosts.hook import Hello
-from harken.hosts.place import local_place
 from harken.inbox import Caller, Inbox, Role
 from harken.inbox.access import Access
 from harken.inbox.caller import Bounds

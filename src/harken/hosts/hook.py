@@ -1,17 +1,23 @@
 """What a hook of a host says and hears, in words of our own: the seam between the host modules and the hook surface.
 
-Pure values. Each host module turns the host's payload into an `HookEvent`, and a text into the `HookAnswer` that this
-host passes on to its model. What is said, and whether anything is, is decided by the surface above.
+Pure values. Each host module turns the host's payload into a `HookEvent`, and a text into the `HookAnswer` that this
+host passes on to its model. The surface above decides what is said, and whether anything is.
+
+`above_an_answer` reads the records of hosts that link each entry to the one before it. A line with a delivery's id was
+part of the conversation; only an answer that follows from it shows that the model read it. A prompt that was taken back
+before any answer stays in the file for ever, and proves nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
 from harken.sessions.events import HookEvent, HookMoment
+from harken.sessions.turns import holds
 
 
 class Voice(StrEnum):
@@ -112,3 +118,25 @@ class Hello:
     resent: tuple[str, ...] = ()
     cancelled: tuple[str, ...] = ()  # requests that the host has cancelled although they were answered
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def above_an_answer(lines: Sequence[bytes], ids: Collection[str], kinds: Collection[str]) -> Collection[str]:
+    """Return those of the ids that stand in an entry of one of these kinds, above an answer of the model."""
+    entries = [(line, entry) for line in lines if (entry := _entry(line))]
+    parents = {str(entry.get("uuid")): str(entry.get("parentUuid") or "") for _, entry in entries}
+    read: set[str] = set()
+    for _, entry in entries:
+        place = str(entry.get("uuid")) if entry.get("type") == "assistant" else ""
+        while place and place not in read:
+            read.add(place)
+            place = parents.get(place, "")
+    held = [line for line, entry in entries if entry.get("type") in kinds and str(entry.get("uuid")) in read]
+    return {each for each in ids if any(holds(line, each) for line in held)}
+
+
+def _entry(line: bytes) -> Mapping[str, object]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

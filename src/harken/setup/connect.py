@@ -19,9 +19,9 @@ from harken.hosts.connect.plan import (
     ConnectPlan,
     InstalledProgram,
     InstallTarget,
+    local_place,
 )
 from harken.hosts.connect.record import ConnectRecord, load, records
-from harken.hosts.place import local_place
 from harken.hosts.registry import connector, short, title_of
 
 

@@ -20,9 +20,8 @@ from harken.control.stop import stop_all
 from harken.errors import HarkenError
 from harken.hosts.connect.apply import FileOutcome, file_outcomes, undo
 from harken.hosts.connect.files import glance
-from harken.hosts.connect.plan import InstallTarget
+from harken.hosts.connect.plan import InstallTarget, local_place
 from harken.hosts.connect.record import FOLDER, load, records
-from harken.hosts.place import local_place
 from harken.hosts.registry import short, title_of
 from harken.setup.connect import ConnectTarget, targets
 from harken.setup.service import Service, installed, remove, service_of, written

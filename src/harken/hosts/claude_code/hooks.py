@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
-from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, Voice
-from harken.hosts.transcript import above_an_answer
+from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, above_an_answer, hook_sample
 from harken.sessions.events import HookEvent, HookMoment
 
 EVENTS: Final[Mapping[HookMoment, str]] = MappingProxyType(
@@ -117,3 +117,55 @@ _KINDS = frozenset({"user", "attachment"})
 def recorded(lines: Sequence[bytes], ids: Collection[str]) -> Collection[str]:
     """Return those of the ids that stand above an answer of the model."""
     return above_an_answer(lines, ids, _KINDS)
+
+
+# `SAMPLES`: payloads as version 2.1.325 was seen to send them, and what each means.
+_COMMON: Final[Mapping[str, object]] = {
+    "session_id": "f5304b8e",
+    "transcript_path": "/home/me/.claude/projects/p/f5304b8e.jsonl",
+    "cwd": "/code/shop",
+}
+_MEANT: Final[Mapping[str, Any]] = {
+    "native": "f5304b8e",
+    "transcript": "/home/me/.claude/projects/p/f5304b8e.jsonl",
+    "cwd": "/code/shop",
+}
+
+_sample: Final = partial(hook_sample, _COMMON, _MEANT)
+
+SAMPLES: Final[Sequence[HookSample]] = (
+    _sample(HookMoment.START, {"hook_event_name": "SessionStart", "source": "startup", "model": "m"}),
+    _sample(HookMoment.START, {"hook_event_name": "SessionStart", "source": "compact"}, is_compacted=True),
+    _sample(
+        HookMoment.PROMPT,
+        {"hook_event_name": "UserPromptSubmit", "prompt": "Fix it. (d-1)", "prompt_id": "a6fd00f3"},
+        prompt="Fix it. (d-1)",
+        turn="a6fd00f3",
+    ),
+    _sample(
+        HookMoment.TOOL,
+        {"hook_event_name": "PostToolBatch", "tool_calls": [{"tool_name": "Bash"}, {}], "prompt_id": "a6fd00f3"},
+        turn="a6fd00f3",
+        is_step=True,
+    ),
+    _sample(
+        HookMoment.TOOL,
+        {"hook_event_name": "PostToolBatch", "tool_calls": [{}], "agent_id": "a6a6", "agent_type": "general-purpose"},
+        is_step=True,
+        is_subagent=True,
+    ),
+    _sample(
+        HookMoment.STOP,
+        {"hook_event_name": "Stop", "stop_hook_active": False, "prompt_id": "a6fd00f3"},
+        turn="a6fd00f3",
+    ),
+    _sample(
+        HookMoment.STOP,
+        {"hook_event_name": "Stop", "stop_hook_active": True, "prompt_id": "a6fd00f3"},
+        turn="a6fd00f3",
+        is_continued=True,
+    ),
+    _sample(HookMoment.END, {"hook_event_name": "SessionEnd", "reason": "prompt_input_exit"}),
+    _sample(HookMoment.END, {"hook_event_name": "SessionEnd", "reason": "clear"}, keeps_running=True),
+    _sample(HookMoment.BELL, {"hook_event_name": "FileChanged", "file_path": "bell", "event": "change"}),
+)

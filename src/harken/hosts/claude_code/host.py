@@ -51,10 +51,10 @@ HOST: Final = Host(
         program="claude", install="npm install -g @anthropic-ai/claude-code", reads=("main",)
     ),
     hooks=LazyPart("harken.hosts.claude_code.hooks:HOOKS"),
-    samples=LazyPart("harken.hosts.claude_code.samples:SAMPLES"),
+    samples=LazyPart("harken.hosts.claude_code.hooks:SAMPLES"),
     connector=LazyPart("harken.hosts.claude_code.connect:CONNECTOR"),
     sandbox=LazyPart("harken.hosts.claude_code.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.claude_code.hooks:recorded"),
-    channel=LazyPart("harken.hosts.claude_code.channel:CHANNEL"),
+    channel=LazyPart("harken.hosts.claude_code.plugin:CHANNEL"),
     trial=LazyPart("harken.hosts.claude_code.trial:TRIAL"),
 )

@@ -4,6 +4,10 @@ Pure: names and contents of files. Every command has the interpreter and Harken'
 start them with an environment of their own making. The agent is told whose word a message is by a hook at the start:
 what the server says of itself is missing from a turn that a message begins, and CLAUDE.md is read by other programs
 too, but not in every worktree. `connect.py` puts the files in place.
+
+The plugin's server is also Claude Code's channel, its own push. A session listens to it by an option of its command
+line; without one Claude Code drops what is pushed, silently, so nothing is pushed then. That a session listens is not
+yet proof: Claude Code may refuse the channel for reasons of its own, and other surfaces follow.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +25,7 @@ from harken.hosts.claude_code.hooks import EVENTS
 from harken.hosts.connect.command import UNASKED, hook_line, mcp_command
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.instructions import SKILLS, Abilities, agent_instructions, skill_text
+from harken.hosts.wake import PushChannel
 from harken.sessions.events import HookMoment
 
 HOST: Final = "claude-code"
@@ -140,3 +145,45 @@ def _version(parts: Mapping[str, bytes]) -> str:
 
 def _json(value: object) -> bytes:
     return json.dumps(value, indent=2).encode() + b"\n"
+
+
+METHOD: Final = "notifications/claude/channel"
+OPTIONS: Final = ("--channels", "--dangerously-load-development-channels")
+
+
+def listens_to_channel(argv: Sequence[str]) -> bool:
+    """Return whether a command line of Claude Code asks for our channel."""
+    is_listing = False
+    for word in argv[1:]:
+        option, _, value = word.partition("=")
+        if option in OPTIONS:
+            if _is_ours(value):
+                return True
+            is_listing = not value  # with `=` the option takes one entry, else all that follow
+        elif word.startswith("-"):
+            if word == "--":
+                return False
+            is_listing = False
+        elif is_listing and _is_ours(word):
+            return True
+    return False
+
+
+def _is_ours(entry: str) -> bool:
+    kind, _, name = entry.partition(":")
+    return is_plugin_id(name) if kind == "plugin" else entry == f"server:{SERVER}"
+
+
+def _params(text: str) -> Mapping[str, object]:
+    # Meta values are strings, and none is called `source`: the host adds that one itself.
+    return {"content": text, "meta": {"kind": "inbox"}}
+
+
+CHANNEL: Final = PushChannel(
+    surface="claude channel",
+    capability="claude/channel",
+    method=METHOD,
+    most_chars=8_000,
+    params=_params,
+    listens=listens_to_channel,
+)

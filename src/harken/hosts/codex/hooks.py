@@ -8,11 +8,12 @@ word: each event has exactly its own shape.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
-from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, Voice
+from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, hook_sample
 from harken.sessions.events import HookEvent, HookMoment
 
 NAME: Final = "codex"
@@ -99,3 +100,31 @@ def _text(payload: Mapping[str, object], name: str) -> str:
 
 
 HOOKS: Final[HookAdapter] = CodexHooks()
+
+
+# `SAMPLES`: payloads as version 0.166.0 was seen to send them, and what each means.
+_COMMON: Final[Mapping[str, object]] = {
+    "session_id": "01a1",
+    "turn_id": "turn-1",
+    "transcript_path": "/t.jsonl",
+    "cwd": "/work",
+    "permission_mode": "default",
+}
+_MEANT: Final[Mapping[str, Any]] = {"native": "01a1", "turn": "turn-1", "transcript": "/t.jsonl", "cwd": "/work"}
+
+_sample: Final = partial(hook_sample, _COMMON, _MEANT)
+
+SAMPLES: Final[Sequence[HookSample]] = (
+    _sample(HookMoment.START, {"hook_event_name": "Interrupt"}),
+    _sample(HookMoment.PROMPT, {"hook_event_name": "UserPromptSubmit", "prompt": "fix it"}, prompt="fix it"),
+    _sample(
+        HookMoment.TOOL,
+        {"hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_response": "x", "tool_use_id": "1"},
+    ),
+    _sample(
+        HookMoment.TOOL, {"hook_event_name": "PostToolUse", "tool_name": "Bash", "agent_id": "a"}, is_subagent=True
+    ),
+    _sample(HookMoment.STOP, {"hook_event_name": "Stop", "stop_hook_active": False, "last_assistant_message": "done"}),
+    _sample(HookMoment.STOP, {"hook_event_name": "Stop", "stop_hook_active": True}, is_continued=True),
+    _sample(HookMoment.END, {"hook_event_name": "SessionEnd", "reason": "other"}),
+)

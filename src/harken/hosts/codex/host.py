@@ -36,7 +36,7 @@ HOST: Final = Host(
     # Its MCP servers are the worktree's own, its hooks those of the main checkout.
     interactive=InteractiveCommand(program="codex", install="npm install -g @openai/codex", reads=("folder", "main")),
     hooks=LazyPart("harken.hosts.codex.hooks:HOOKS"),
-    samples=LazyPart("harken.hosts.codex.samples:SAMPLES"),
+    samples=LazyPart("harken.hosts.codex.hooks:SAMPLES"),
     connector=LazyPart("harken.hosts.codex.connect:CONNECTOR"),
     sandbox=LazyPart("harken.hosts.codex.headless:SANDBOX"),
     waker=LazyPart("harken.hosts.codex.wake:CodexWaker"),

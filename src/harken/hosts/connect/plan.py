@@ -1,11 +1,14 @@
 """What `connect` would do to a host, as values: shown, asked about, done, and undone by `hosts/connect/apply.py`.
 
-Pure. A host module makes the plan from what it finds; it writes nothing itself. A plan for a host that is connected
+Values; only `local_place` reads where this process runs. A host module makes the plan from what it finds and writes
+nothing itself. A plan for a host that is connected
 already and current has no steps that change anything.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,3 +117,16 @@ class Connector(Protocol):
     def check(self, place: InstallTarget) -> Sequence[CheckFinding]:
         """Look, after writing, whether the host sees what was written; by its own commands where it has them."""
         ...
+
+
+def local_place(harken: Path, project: Path | None = None) -> InstallTarget:
+    """Return the place of this machine, of one project or of every folder; `harken` is the home."""
+    return InstallTarget(
+        user=Path.home(),
+        environ=dict(os.environ),
+        project=Path(os.path.normpath(Path.cwd() / project)) if project else None,
+        harken=harken,
+        python=sys.executable,
+        edge=Path(__file__).parent.parent.parent / "edge",
+        has_shell=sys.platform != "win32",
+    )

@@ -43,7 +43,7 @@ HOST: Final = Host(
     ),
     interactive=InteractiveCommand(program="copilot", install="npm install -g @github/copilot", opening=("-i",)),
     hooks=LazyPart("harken.hosts.copilot.hooks:HOOKS"),
-    samples=LazyPart("harken.hosts.copilot.samples:SAMPLES"),
+    samples=LazyPart("harken.hosts.copilot.hooks:SAMPLES"),
     connector=LazyPart("harken.hosts.copilot.connect:CONNECTOR"),
     sandbox=LazyPart("harken.hosts.copilot.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.copilot.hooks:recorded"),

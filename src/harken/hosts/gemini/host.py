@@ -32,7 +32,7 @@ HOST: Final = Host(
     hook_hint="Gemini CLI runs no hooks in folders that it does not trust, nor with `hooksConfig.enabled` off.",
     interactive=InteractiveCommand(program="gemini", install="npm install -g @google/gemini-cli", opening=("-i",)),
     hooks=LazyPart("harken.hosts.gemini.hooks:HOOKS"),
-    samples=LazyPart("harken.hosts.gemini.samples:SAMPLES"),
+    samples=LazyPart("harken.hosts.gemini.hooks:SAMPLES"),
     connector=LazyPart("harken.hosts.gemini.connect:CONNECTOR"),
     sandbox=LazyPart("harken.hosts.gemini.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.gemini.hooks:recorded"),

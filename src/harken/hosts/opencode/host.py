@@ -31,7 +31,7 @@ HOST: Final = Host(
     settings_paths=(".opencode", "opencode.json", "opencode.jsonc"),
     interactive=InteractiveCommand(program="opencode", install="npm install -g opencode-ai", opening=("--prompt",)),
     hooks=LazyPart("harken.hosts.opencode.hooks:HOOKS"),
-    samples=LazyPart("harken.hosts.opencode.samples:SAMPLES"),
+    samples=LazyPart("harken.hosts.opencode.hooks:SAMPLES"),
     connector=LazyPart("harken.hosts.opencode.connect:CONNECTOR"),
     sandbox=LazyPart("harken.hosts.opencode.headless:SANDBOX"),
     trial=LazyPart("harken.hosts.opencode.trial:TRIAL"),

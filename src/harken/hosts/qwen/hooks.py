@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
-from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, Voice
-from harken.hosts.transcript import above_an_answer
+from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, above_an_answer, hook_sample
 from harken.sessions.events import HookEvent, HookMoment
 
 NAME: Final = "qwen-code"
@@ -122,3 +122,50 @@ _KINDS = frozenset({"user", "tool_result"})
 def recorded(lines: Sequence[bytes], ids: Collection[str]) -> Collection[str]:
     """Return those of the ids that stand above an answer of the model."""
     return above_an_answer(lines, ids, _KINDS)
+
+
+# `SAMPLES`: payloads as version 0.24.4 was seen to send them, and what each means.
+_COMMON: Final[Mapping[str, object]] = {
+    "session_id": "s-1",
+    "cwd": "/work",
+    "transcript_path": "/t.jsonl",
+    "prompt_id": "s-1########0",
+}
+_MEANT: Final[Mapping[str, Any]] = {"native": "s-1", "cwd": "/work", "transcript": "/t.jsonl"}
+
+_sample: Final = partial(hook_sample, _COMMON, _MEANT)
+
+SAMPLES: Final[Sequence[HookSample]] = (
+    _sample(HookMoment.START, {"hook_event_name": "SessionStart", "source": "startup"}),
+    _sample(
+        HookMoment.PROMPT,
+        {"hook_event_name": "UserPromptSubmit", "prompt": "hi", "submitted_prompt": "hi"},
+        prompt="hi",
+        turn="s-1########0",
+    ),
+    _sample(
+        HookMoment.PROMPT,
+        {"hook_event_name": "UserPromptSubmit", "prompt": ""},
+        moment=HookMoment.TOOL,
+        is_step=True,
+        turn="s-1########0",
+    ),
+    _sample(
+        HookMoment.STOP,
+        {"hook_event_name": "Stop", "stop_hook_active": False, "last_assistant_message": "done"},
+        turn="s-1########0",
+    ),
+    _sample(
+        HookMoment.STOP, {"hook_event_name": "Stop", "stop_hook_active": True}, turn="s-1########0", is_continued=True
+    ),
+    _sample(
+        HookMoment.STOP,
+        {"hook_event_name": "Stop", "agent_id": "general-purpose-1"},
+        turn="s-1########0",
+        is_subagent=True,
+    ),
+    _sample(
+        HookMoment.STOP, {"hook_event_name": "Notification", "notification_type": "idle_prompt"}, is_interrupted=True
+    ),
+    _sample(HookMoment.END, {"hook_event_name": "SessionEnd", "reason": "clear"}, keeps_running=True),
+)

@@ -39,7 +39,7 @@ HOST: Final = Host(
     instruction_paths=("QWEN.md",),
     interactive=InteractiveCommand(program="qwen", install="npm install -g @qwen-code/qwen-code", opening=("-i",)),
     hooks=LazyPart("harken.hosts.qwen.hooks:HOOKS"),
-    samples=LazyPart("harken.hosts.qwen.samples:SAMPLES"),
+    samples=LazyPart("harken.hosts.qwen.hooks:SAMPLES"),
     connector=LazyPart("harken.hosts.qwen.connect:CONNECTOR"),
     sandbox=LazyPart("harken.hosts.qwen.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.qwen.hooks:recorded"),
