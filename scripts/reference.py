@@ -34,8 +34,7 @@ from harken.hosts.registry import hook_host, host_names, hosts
 from harken.ingest.policy import AttentionRule, Route
 from harken.rules.schema import json_schema
 from harken.sessions.turns import FRAME_CHARS, OPENING_CHARS
-from harken.surfaces.mcp.greeting import INSTRUCTIONS, LISTENING
-from harken.surfaces.mcp.server import INBOX_URI
+from harken.surfaces.mcp.server import INBOX_URI, INSTRUCTIONS, LISTENING
 from harken.surfaces.web.guard import MAX_BODY
 from harken.verbs.table import TOOLS, VERBS
 from harken.verbs.verb import AgentTool

@@ -29,7 +29,7 @@ from harken.rules.prompt import DEFAULT_PROMPT, render_prompt
 from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.sources.outlook import mail as outlook
 from harken.sources.teams.messages import TeamsChat, chat_draft, read_message
-from harken.surfaces.mcp.asking import question
+from harken.surfaces.mcp.services import question
 from tests.hostile.corpus import DELIVERY, ORDER, imitations, marked, names
 
 IMITATIONS: Final = list(dict.fromkeys(imitations()))

@@ -30,7 +30,7 @@ from harken.hosts.hook import Hello
 from harken.inbox import Caller, Role
 from harken.sessions.events import HookMoment
 from harken.sessions.session import Session
-from harken.surfaces.mcp.asking import FormChoice
+from harken.surfaces.mcp.services import FormChoice
 from harken.surfaces.socket import LineReader
 from harken.testing import FakeClock
 from tests.hooks.rig import CLAUDE, Kind, Say

@@ -21,7 +21,7 @@ from harken.daemon.confirmations import USED_WITHIN, has_person
 from harken.inbox.automation import ActionDetails
 from harken.model import INBOX, Attention, Consumer, Message, MessageId, Sender, SessionKey, Trust
 from harken.sessions.session import Session
-from harken.surfaces.mcp.asking import question
+from harken.surfaces.mcp.services import question
 from harken.testing import FakeClock
 from harken.trial.screen import TerminalProgram
 from tests.fake_host import fake_host

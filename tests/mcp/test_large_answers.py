@@ -9,7 +9,7 @@ import mcp_types as types
 from anyio.abc import ByteSendStream
 from mcp.shared.message import SessionMessage
 
-from harken.surfaces.mcp.outlet import Outlet
+from harken.surfaces.mcp.server import Outlet
 from harken.surfaces.socket import MAX_LINE
 from harken.testing import DaemonProcess
 from tests.mcp.rig import Connect, fresh_name, ids, standing

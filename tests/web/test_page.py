@@ -16,7 +16,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from harken.config.home import Home, ensure
 from harken.model import CUT_FROM, INBOX, Attention, MessageKind, NewMessage, Sender, Trust
 from harken.store.sqlite import open_store
-from harken.surfaces.web.page.static_files import static_files
+from harken.surfaces.web.shell import static_files
 from harken.testing import EdgeClient, FakeClock, edge_command
 from tests.loss.rig import Served, until
 from tests.web.rig import NAVIGATION, Answer, Web

@@ -30,10 +30,9 @@ from harken.model import (
     TaskState,
     Trust,
 )
-from harken.surfaces.web.page.forms import once_key
-from harken.surfaces.web.page.ledgers import LedgerStep, ledger_of
 from harken.surfaces.web.page.links import channel_href, mailbox_href
-from harken.surfaces.web.page.sender import sender_of
+from harken.surfaces.web.page.messages import LedgerStep, ledger_of, sender_of
+from harken.surfaces.web.page.rendering import once_key
 from harken.surfaces.web.page.sidebar import sections_of
 
 AT = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)

@@ -10,8 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.surfaces.web.page_sessions import LASTS, MOST_SESSIONS, NOTED_AFTER, OTHER_TABS, PageSession, PageSessions
-from harken.surfaces.web.proofs import BEGIN_SECONDS, MOST_OPEN, WINDOW, NumberState, Proof, SignedRequest, TicketBook
+from harken.surfaces.web.page_sessions import (
+    BEGIN_SECONDS,
+    LASTS,
+    MOST_OPEN,
+    MOST_SESSIONS,
+    NOTED_AFTER,
+    OTHER_TABS,
+    WINDOW,
+    NumberState,
+    PageSession,
+    PageSessions,
+    Proof,
+    SignedRequest,
+    TicketBook,
+)
 from harken.surfaces.web.signin import LINK_SECONDS, MAX_LINKS, SignInAnswer, SignInRequest, SignIns, browser_name
 from harken.testing import FakeClock
 from tests.loss.rig import Served

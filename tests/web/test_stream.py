@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.inbox.ticker import TickerEvent, TickerStep
-from harken.surfaces.web.stream import frames
+from harken.surfaces.web.app import frames
 from harken.testing import EdgeClient, edge_command
 from tests.docs.pages import DOCS, fences
 from tests.loss.rig import Json, Served, until

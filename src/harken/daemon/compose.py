@@ -75,8 +75,7 @@ from harken.store.journal import Journal
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import Connect, connect
 from harken.store.sqlite.health import look
-from harken.surfaces.mcp.asking import Ask
-from harken.surfaces.mcp.services import AgentServices
+from harken.surfaces.mcp.services import AgentServices, Ask
 from harken.surfaces.socket import CallConnection, LineReader
 from harken.surfaces.wakers import Notify
 from harken.surfaces.web.app import create_app

@@ -30,7 +30,7 @@ from harken.model import Mailbox, SessionKey
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Presence, Session
 from harken.store.contract import Changes
-from harken.surfaces.mcp.asking import Ask, FormChoice, FormQuestion, question
+from harken.surfaces.mcp.services import Ask, FormChoice, FormQuestion, question
 
 _log = logging.getLogger("harken.asking")
 

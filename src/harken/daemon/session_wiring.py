@@ -30,11 +30,9 @@ from harken.sessions.reading import NamingOf, ReadingOf
 from harken.sessions.session import Session, SessionRecord, Waker
 from harken.store.contract import Store
 from harken.surfaces.composer import HookComposer
-from harken.surfaces.hooks.handler import HookConnection, HookHandler
-from harken.surfaces.hooks.line import LineConnection
-from harken.surfaces.hooks.transcript import read_record
+from harken.surfaces.hooks import HookConnection, HookHandler, read_record
 from harken.surfaces.socket import LineReader
-from harken.surfaces.wakers import BellWaker, Notify, TextWaker, push_waker
+from harken.surfaces.wakers import BellWaker, LineConnection, Notify, TextWaker, push_waker
 
 _log = logging.getLogger("harken.reach")
 

@@ -1,4 +1,4 @@
 """MCP for agents: one server per connection on the official SDK, spoken over the daemon's socket.
 
-`tools.py` says what agents can call, `connection.py` joins a socket, the SDK and the inbox.
+`server.py` has the handlers, `connection.py` joins a socket, the SDK and the inbox, `services.py` needs no SDK.
 """

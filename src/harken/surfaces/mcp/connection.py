@@ -23,11 +23,8 @@ from harken.hosts.registry import host_named, host_of_client, push_channels
 from harken.model import DeliveryId, SessionKey
 from harken.sessions.calls import CallLog
 from harken.sessions.session import Note, Session
-from harken.surfaces.mcp.asking import Ask
-from harken.surfaces.mcp.greeting import client_name
-from harken.surfaces.mcp.outlet import Outlet, request_key
-from harken.surfaces.mcp.server import INBOX_URI, AgentServer
-from harken.surfaces.mcp.services import AgentServices
+from harken.surfaces.mcp.server import INBOX_URI, AgentServer, Outlet, client_name, request_key
+from harken.surfaces.mcp.services import AgentServices, Ask
 from harken.surfaces.socket import LineReader, LineTooLong
 
 MAX_OPEN = 1_024

@@ -22,10 +22,9 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from harken.errors import Forbidden, HarkenError, UserError
-from harken.surfaces.web import proofs
-from harken.surfaces.web.answers import FORBIDDEN, TOO_LARGE, UNAUTHORIZED, error_answer, wants_page
-from harken.surfaces.web.proofs import SignedRequest
-from harken.surfaces.web.shell import PageShell
+from harken.surfaces.web import page_sessions
+from harken.surfaces.web.page_sessions import SignedRequest
+from harken.surfaces.web.shell import FORBIDDEN, TOO_LARGE, UNAUTHORIZED, PageShell, error_answer, wants_page
 from harken.surfaces.web.signin import VISIT, PageVisit, SignIns
 
 MAX_BODY = 4 * 1024 * 1024  # a text that becomes a file may be long
@@ -36,7 +35,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD"})
 OK = 200
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 OWN_SITES = frozenset({"", "same-origin", "none"})  # not sent, our own page, typed or opened by the person
-ONCE = ("host", "origin", "authorization", "content-length", proofs.PROOF_HEADER)
+ONCE = ("host", "origin", "authorization", "content-length", page_sessions.PROOF_HEADER)
 IS_OPEN = "is_page_session_open"  # in the state of a request: tells whether its session has not ended meanwhile
 
 ClientCheck = Callable[[Scope], Forbidden | None]
@@ -100,7 +99,7 @@ class _GuardedRequest:
     @property
     def is_bare(self) -> bool:
         """Whether it has nothing that could let it through."""
-        return "authorization" not in self.headers and proofs.PROOF_HEADER not in self.headers
+        return "authorization" not in self.headers and page_sessions.PROOF_HEADER not in self.headers
 
     @property
     def is_shown(self) -> bool:
@@ -149,7 +148,7 @@ class HttpGuard:
     async def _visit(self, asked: _GuardedRequest, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what a signed-in page asks, once what it sent is what it proved."""
         asking = SignedRequest(method=asked.method, host=asked.get("host"), target=asked.target)
-        visit = self._sign_ins.check(asked.get(proofs.PROOF_HEADER), asking)
+        visit = self._sign_ins.check(asked.get(page_sessions.PROOF_HEADER), asking)
         if visit is None:
             await self._answer(asked, _signed_out())(scope, receive, send)
             return
@@ -157,7 +156,7 @@ class HttpGuard:
         body = await _whole(receive)
         if isinstance(body, _Refusal):
             await self._answer(asked, body)(scope, receive, answered)
-        elif proofs.is_same(visit.proof.body, proofs.body_hash(body)):
+        elif page_sessions.is_same(visit.proof.body, page_sessions.body_hash(body)):
             name = visit.session.id
             scope["state"] = {
                 **scope.get("state", {}),
@@ -172,7 +171,7 @@ class HttpGuard:
         answer = error_answer(refusal.error, refusal.status, as_page=asked.is_shown, style=self._style)
         if refusal.status == UNAUTHORIZED:
             # With it a page that was open while the daemon restarted goes on.
-            answer.headers[proofs.TICKET_HEADER] = self._sign_ins.tickets.issue()
+            answer.headers[page_sessions.TICKET_HEADER] = self._sign_ins.tickets.issue()
         return answer
 
     def _stranger(self, scope: Scope) -> _Refusal | None:
@@ -285,7 +284,7 @@ def _proven(send: Send, visit: PageVisit) -> Send:
                 message["status"] = OK
                 headers["hx-redirect"] = headers["location"]
                 del headers["location"]
-            headers[proofs.ANSWER_HEADER] = proofs.answer_of(visit.key, visit.proof, message["status"])
+            headers[page_sessions.ANSWER_HEADER] = page_sessions.answer_of(visit.key, visit.proof, message["status"])
         await send(message)
 
     return proven

@@ -1,20 +1,31 @@
-"""The pages without data that anyone may load: the shell that fetches the real page with a proof, and the sign-in page.
+"""What HTTP answers outside the page proper: the shell, the sign-in page, errors, and the files that pages load.
 
-A browser that goes to an address can send no proof. So it gets a shell, whatever the address: its script asks for
-the address again, now with a proof, and shows what comes. What both say to a person is here, and shown by the
-scripts.
+Anyone may load these: they hold no data. A browser that goes to an address can send no proof. So it gets `PageShell`,
+for any address: its script asks for the address again, now with a proof, and shows what comes. An error says the same
+as JSON and as a plain page: one sentence, one hint. Nothing of the request is repeated, so nothing in it can act.
+
+The static files are a fixed table, read once at start. A name in the address is looked up in this table and nowhere
+else, so no path of the file system ever comes from a request. The address holds a hash of the content, so a browser may
+keep the file for ever.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from html import escape
+from importlib import resources
+from types import MappingProxyType
 
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 
-from harken.surfaces.web.answers import HTML
-from harken.surfaces.web.page.static_files import StaticFile
-from harken.surfaces.web.proofs import TicketBook
+from harken.errors import HarkenError, Unavailable
+from harken.memory import json_bytes
+from harken.surfaces.web.page_sessions import TicketBook
 
 _COMMAND = "harken open"
 _STYLES = ("app.css", "panels.css", "reactions.css")
@@ -23,7 +34,7 @@ _NO_SCRIPT = "This page needs JavaScript: without it nothing can prove that it i
 
 
 class PageShell:
-    """Makes them."""
+    """Makes the shell and the sign-in page."""
 
     def __init__(self, files: Mapping[str, StaticFile], tickets: TicketBook) -> None:
         self._files = files
@@ -77,3 +88,90 @@ def _said(name: str, title: str, hint: str) -> str:
         f'<main id="{name}" hidden><h1>{escape(title)}</h1><p>{escape(hint)}</p><p><code>{_COMMAND}</code></p>'
         '<p><a href="/">Try again</a></p></main>'
     )
+
+
+HTML = "text/html"
+UNAUTHORIZED, FORBIDDEN, TOO_LARGE = 401, 403, 413
+
+
+def json_answer(value: object) -> Response:
+    """Return an answer for a program."""
+    return Response(json_bytes(value), media_type="application/json")
+
+
+def error_answer(error: HarkenError, status: int = 0, *, as_page: bool = False, style: str = "") -> Response:
+    """Return what went wrong, as a page when a browser wants to show it."""
+    status = status or error.http_status
+    if as_page:
+        return plain_page(error.message, error.hint, status=status, style=style)
+    answer = Response(json_bytes({"error": error.as_dict()}), status_code=status, media_type="application/json")
+    if isinstance(error, Unavailable):
+        answer.headers["Retry-After"] = str(int(error.retry_after))
+    if status == UNAUTHORIZED:
+        answer.headers["WWW-Authenticate"] = "Bearer"
+    return answer
+
+
+def plain_page(title: str, hint: str, *, status: int, style: str = "") -> Response:
+    """Return a page that only says something; `style` is the address of a stylesheet."""
+    sheet = f'<link rel="stylesheet" href="{escape(style)}">' if style else ""
+    page = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="color-scheme" content="light dark"><title>{escape(title)} · Harken</title>{sheet}</head>'
+        f'<body class="plain"><main><h1>{escape(title)}</h1><p>{escape(hint)}</p></main></body></html>'
+    )
+    return Response(page, status_code=status, media_type=HTML)
+
+
+def wants_page(accept: str) -> bool:
+    """Whether an Accept header is that of a browser which would show the answer to a person."""
+    return HTML in accept.lower()
+
+
+CONTENT_TYPES: Mapping[str, str] = MappingProxyType(
+    {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+)
+HASH_LETTERS = 12
+FOR_EVER = "public, max-age=31536000, immutable"
+NOT_MODIFIED, NOT_FOUND = 304, 404
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticFile:
+    """A file, where it is served, and as what."""
+
+    url: str
+    content: bytes
+    content_type: str
+    tag: str
+
+
+def static_files() -> Mapping[str, StaticFile]:
+    """Return every file of `static/` that browsers may load, by name."""
+    folder = resources.files(f"{__package__}.page").joinpath("static")
+    found: dict[str, StaticFile] = {}
+    for entry in sorted(folder.iterdir(), key=lambda each: each.name):
+        suffix = entry.name[entry.name.rfind(".") :]
+        if suffix in CONTENT_TYPES:
+            content = entry.read_bytes()
+            tag = hashlib.sha256(content).hexdigest()[:HASH_LETTERS]
+            url = f"/static/{tag}/{entry.name}"
+            found[entry.name] = StaticFile(url=url, content=content, content_type=CONTENT_TYPES[suffix], tag=f'"{tag}"')
+    return MappingProxyType(found)
+
+
+def static_route(files: Mapping[str, StaticFile]) -> Route:
+    """Return the route that serves them."""
+    by_url = {file.url: file for file in files.values()}
+    return Route("/static/{path:path}", partial(_serve, by_url), methods=["GET"])
+
+
+async def _serve(by_url: Mapping[str, StaticFile], request: Request) -> Response:
+    file = by_url.get(request.scope["path"])
+    if file is None:
+        return PlainTextResponse("There is no such file.\n", NOT_FOUND)
+    headers = {"ETag": file.tag, "Cache-Control": FOR_EVER, "X-Content-Type-Options": "nosniff"}
+    if request.headers.get("if-none-match") == file.tag:
+        return Response(status_code=NOT_MODIFIED, headers=headers)
+    return Response(file.content, media_type=file.content_type, headers=headers)

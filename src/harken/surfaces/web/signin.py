@@ -23,10 +23,19 @@ from starlette.routing import Route
 
 from harken.clock import Clock
 from harken.errors import Forbidden
-from harken.surfaces.web.answers import FORBIDDEN, error_answer, json_answer
-from harken.surfaces.web.page_sessions import PageSession, PageSessions
-from harken.surfaces.web.proofs import NumberState, Proof, SignedRequest, TicketBook, encoded, is_same, masked, tagged
-from harken.surfaces.web.shell import PageShell
+from harken.surfaces.web.page_sessions import (
+    NumberState,
+    PageSession,
+    PageSessions,
+    Proof,
+    SignedRequest,
+    TicketBook,
+    encoded,
+    is_same,
+    masked,
+    tagged,
+)
+from harken.surfaces.web.shell import FORBIDDEN, PageShell, error_answer, json_answer
 
 LINK_SECONDS: Final = 120
 MAX_LINKS: Final = 8

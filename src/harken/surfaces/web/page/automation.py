@@ -23,10 +23,20 @@ from harken.model import fresh_id
 from harken.rules.prompt import DEFAULT_PROMPT
 from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page import rules, runs
-from harken.surfaces.web.page.forms import form_of, number, once_key
 from harken.surfaces.web.page.links import message_rules_href
 from harken.surfaces.web.page.markdown import body_of, rendered
-from harken.surfaces.web.page.rendering import OK, SEE_OTHER, ActionNote, Handler, PageRenderer, answered, is_part
+from harken.surfaces.web.page.rendering import (
+    OK,
+    SEE_OTHER,
+    ActionNote,
+    Handler,
+    PageRenderer,
+    answered,
+    form_of,
+    is_part,
+    number,
+    once_key,
+)
 from harken.surfaces.web.page.rules import answered_words
 from harken.surfaces.web.page.runs import RunCourse, run_href
 

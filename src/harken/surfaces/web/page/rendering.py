@@ -1,16 +1,18 @@
 """How a page is made of templates: the frame with its sidebar, or only a part of it.
 
 Everything is escaped unless markdown.py says it is safe; a name that a template does not get is an error, not an
-empty text. Above are the routes; below the templates, the static files and the views of the inbox.
+empty text. What a form sends is bounded and decoded here, and not trusted. Above are the routes; below the templates,
+the static files and the views of the inbox.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from anyio import to_thread
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -18,16 +20,16 @@ from markupsafe import Markup
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 
-from harken.errors import HarkenError, NotFound, Unavailable
+from harken.errors import HarkenError, NotFound, Unavailable, UserError
 from harken.inbox.views import MailOverview
 from harken.model import timestamp
 from harken.surfaces.web.front import WebContext
-from harken.surfaces.web.page.ledgers import ledger_of
+from harken.surfaces.web.guard import MAX_BODY
 from harken.surfaces.web.page.links import mailbox_href, message_href, message_rules_href
 from harken.surfaces.web.page.markdown import body_of, excerpt, rendered, visible
-from harken.surfaces.web.page.sender import author_name, sender_of
+from harken.surfaces.web.page.messages import author_name, ledger_of, sender_of
 from harken.surfaces.web.page.sidebar import sections_of
-from harken.surfaces.web.page.static_files import StaticFile, static_files
+from harken.surfaces.web.shell import StaticFile, static_files
 
 OK = 200
 
@@ -172,3 +174,36 @@ class ActionNote:
     def of(cls, error: HarkenError) -> ActionNote:
         """Return what an error says."""
         return cls(lines=error.message.split("\n"), hint=error.hint, is_problem=True)
+
+
+MAX_FIELDS: Final = 16
+MAX_KEY: Final = 64
+_TOP: Final = (1 << 63) - 1
+
+
+async def form_of(request: Request) -> Mapping[str, str]:
+    """Return the fields of a form; of a field that is there twice the last."""
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > MAX_BODY:
+            raise UserError("That is too long to send.", f"At most {MAX_BODY} bytes.")
+    try:
+        return dict(parse_qsl(data.decode("ascii", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    except ValueError as exc:
+        raise UserError("This form has too many fields.", "Load the page again.") from exc
+
+
+def number(text: str | None) -> int:
+    """Return a position from an address or a form, 0 for none; refuses what is none."""
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_TOP))):
+        raise UserError("That is not a place in a timeline.", "Load the page again.")
+    return min(int(text), _TOP)
+
+
+def once_key(key: str, text: str) -> str:
+    """Return the key that makes a second try the same message. A text that was changed meanwhile is another one."""
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+    return f"page/{key[:MAX_KEY]}/{digest}" if key else ""

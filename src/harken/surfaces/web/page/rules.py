@@ -20,7 +20,7 @@ from harken.model import INBOX, LOCAL, Message, Trust
 from harken.rules.fields import format_duration
 from harken.surfaces.web.page.links import message_href
 from harken.surfaces.web.page.markdown import excerpt, visible
-from harken.surfaces.web.page.sender import SenderView, sender_of
+from harken.surfaces.web.page.messages import SenderView, sender_of
 
 BY_HAND: Final = "by hand"
 OWN_FOLDER: Final = "a folder of its own"

@@ -19,7 +19,7 @@ from harken.errors import UserError
 from harken.inbox.views import TimelineItem
 from harken.model import INBOX, REPLIES, Message, Priority, Trust
 from harken.surfaces.web.page.links import message_href
-from harken.surfaces.web.page.sender import sender_of
+from harken.surfaces.web.page.messages import sender_of
 
 LONGEST_FIELD: Final = 300  # characters of a field
 MOST: Final = 60  # results

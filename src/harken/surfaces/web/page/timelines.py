@@ -24,14 +24,22 @@ from harken.inbox.results import TaskProgress
 from harken.inbox.views import MailOverview, Timeline, TimelineItem
 from harken.model import INBOX, LOCAL, REPLIES, TASK, DeliveryState, Mailbox, TaskState, fresh_id
 from harken.surfaces.web.front import WebContext
-from harken.surfaces.web.page.forms import form_of, number, once_key
-from harken.surfaces.web.page.ledgers import ledger_of
 from harken.surfaces.web.page.links import PageScope, mailbox_href, message_href, place_of
 from harken.surfaces.web.page.markdown import piece_of, visible
-from harken.surfaces.web.page.rendering import SEE_OTHER, Handler, PageRenderer, answered, is_part
+from harken.surfaces.web.page.messages import ledger_of
+from harken.surfaces.web.page.rendering import (
+    SEE_OTHER,
+    Handler,
+    PageRenderer,
+    answered,
+    form_of,
+    is_part,
+    number,
+    once_key,
+)
 from harken.surfaces.web.page.sidebar import WAITING as HERE
 from harken.surfaces.web.page.sidebar import mailbox_title
-from harken.surfaces.web.page.static_files import static_route
+from harken.surfaces.web.shell import static_route
 
 AROUND: Final = 25  # messages shown after the one that an address names
 PAGE: Final = 50

@@ -1,6 +1,6 @@
 // How the page shows the daemon that it is signed in, and knows that it is the daemon who answers. The key stays in the
 // browser, which lets nobody read it; each request carries a proof that is good for this request, this address and this
-// run of the daemon, once. The same texts are made in surfaces/web/proofs.py. What does not come from the daemon is not
+// run of the daemon, once. The same texts are made in surfaces/web/page_sessions.py. What does not come from the daemon is not
 // shown. Loaded by the shell, before everything else: `harken.ask` is `fetch` with a proof.
 "use strict";
 

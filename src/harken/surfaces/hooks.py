@@ -1,26 +1,30 @@
-"""What one run of a hook means: whose session it is, what it proves, and what the session is told now.
+"""The hooks of agent hosts: what one run of a hook means, what it proves, and what its session is told now.
 
-A hook is the only moment in which a busy agent can be reached, so everything about it is kept short. Whatever cannot
-be understood is answered with silence: no host may ever be held up, or complain, because of Harken. The hook says `+`
-once it has printed. Without it (the host ended the hook, or it was too slow) nobody got the text, and what it carried
-is taken back.
+`HookConnection` serves one run over the socket: the payload in, the text out. The hook says `+` once it has printed.
+Without it (the host ended the hook, or it was too slow) the model did not get the text, and `HookHandler` takes back
+what it carried. A hook is the only moment in which a busy agent can be reached, so everything about it is kept short. A
+payload that cannot be understood is answered with silence: no host may ever be held up, or complain, because of
+Harken. How a host speaks is in `hosts/`; the text comes from `composer.py`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import stat
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 import anyio
+import anyio.to_thread
 from anyio.abc import ByteStream
 
 from harken.clock import Clock
 from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, Voice
-from harken.hosts.host import GENERIC, answers_one_prompt, consumer_of, hook_key, is_run_by
+from harken.hosts.host import GENERIC, RecordReader, answers_one_prompt, consumer_of, hook_key, is_run_by
 from harken.hosts.process import command_line, identity_of
 from harken.hosts.registry import hook_adapter, host_named
 from harken.inbox import Inbox
@@ -30,7 +34,6 @@ from harken.sessions.reading import NamedTask, ReadingOf
 from harken.sessions.session import Session, Waker
 from harken.sessions.turns import TurnPhase
 from harken.surfaces.composer import NO_TEXT, HookComposer, HookText, SurfaceProfile
-from harken.surfaces.hooks.transcript import read_record
 from harken.surfaces.socket import LineReader, sound_json
 
 MAX_PAYLOAD = 1 << 20
@@ -295,3 +298,36 @@ class HookConnection:
                 with anyio.CancelScope(shield=True):
                     # One that is still there and says nothing may have printed it.
                     await self._handler.take_back(result, is_unknown=is_silent)
+
+
+TAIL_BYTES = 4 << 20
+
+
+async def proven_by(reader: RecordReader, path: str, ids: Collection[str]) -> Collection[str]:
+    """Return which of some ids the record at a path proves. Off the loop: a record may be large."""
+    return await anyio.to_thread.run_sync(lambda: reader(_tail(path), ids)) if path else ()
+
+
+def _tail(path: str) -> Sequence[bytes]:
+    """Return the last lines of a record, none when there is no such file of ours."""
+    try:
+        # The path came with a hook's payload: whatever else it names is not opened, and never waited for.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
+    except (OSError, ValueError):
+        return ()
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            return ()
+        is_cut = status.st_size > TAIL_BYTES
+        file.seek(max(0, status.st_size - TAIL_BYTES))
+        lines = file.read(TAIL_BYTES).splitlines()
+    return lines[1:] if is_cut else lines
+
+
+async def read_record(session: Session) -> Collection[str]:
+    """Return what a session's host has recorded of what it was told and has not proven."""
+    reader = host_named(session.host).transcript
+    if reader is None or not session.unproven:
+        return ()
+    return await proven_by(reader(), session.transcript, session.unproven)

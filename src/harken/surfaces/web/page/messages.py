@@ -1,7 +1,9 @@
-"""What became of a message, in words: one line beside it, and every step on demand. Pure.
+"""A message as the page shows it: its sender and what became of it, in words. Pure.
 
-The line says the best that happened to it for an agent, and what is still open for others. Times are left as they
-are; the template writes them.
+`sender_of` gives a name, a sign of trust that is not only a colour, and the source. A name is the sender's own choice:
+for an unknown sender the id that the source vouches for is shown beside it. `ledger_of` gives one line beside the
+message, and every step on demand: the best that happened to it for an agent, and what is still open for others. Times
+are left as they are; the template writes them.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
+from harken.display import passes_for_you
 from harken.inbox.results import LedgerEntry
 from harken.inbox.views import TimelineItem
-from harken.model import REPLIES, TASK, Delivery, DeliveryState
+from harken.model import LOCAL, OWNER_ID, REPLIES, RUN, TASK, Delivery, DeliveryState, Message, Trust
 
 # From the best to the worst: the first that anyone is in is what the line says.
 _ORDER: Final = (
@@ -172,3 +175,69 @@ def _steps(delivery: Delivery) -> list[LedgerStep]:
 
 
 _UNREAD: Final = LedgerView(state="queued", line=LedgerStep(text="no agent has read here yet"), rest="", courses=())
+
+
+AGENT = "agent:"
+OWN_CHANNELS: Final = frozenset({"cli", "agent", "page", "task"})  # of this machine: they say nothing new
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderView:
+    """A sender. `look` is `owner`, `known` or `unknown`; `id` is shown where the name may mislead.
+
+    `run` is the run whose agent said it, by itself.
+    """
+
+    name: str
+    id: str
+    initial: str
+    look: str
+    is_agent: bool
+    is_you: bool
+    trust: str
+    origin: str
+    run: str = ""
+
+
+def sender_of(message: Message) -> SenderView:
+    """Return how to show who said a message."""
+    sender = message.sender
+    is_agent = sender.id.startswith((AGENT, TASK, RUN))
+    is_you = sender.id == OWNER_ID and message.source == LOCAL and message.trust is Trust.OWNER
+    bare = sender.id.removeprefix(AGENT)
+    name = sender.label.removeprefix(TASK) if is_agent else sender.label
+    is_doubtful = message.trust is Trust.UNKNOWN or (passes_for_you(name) and not is_you)
+    letter = next((char for char in name if char.isalnum()), "?")
+    return SenderView(
+        name="You" if is_you else name,
+        id=sender.id if is_doubtful and sender.label not in (sender.id, bare) else "",
+        initial="?" if message.trust is Trust.UNKNOWN else "Y" if is_you else letter.upper(),
+        look=message.trust.value,
+        is_agent=is_agent,
+        is_you=is_you,
+        trust=_trust(message, is_agent=is_agent),
+        origin=_origin(message),
+        run=sender.id.removeprefix(RUN) if message.source == LOCAL and sender.id.startswith(RUN) else "",
+    )
+
+
+def author_name(author: str) -> str:
+    """Return what people call the author of a reply."""
+    if author.startswith(RUN):
+        return f"run {author.removeprefix(RUN)}"
+    return "You" if author == OWNER_ID else author.removeprefix(AGENT).removeprefix(TASK)
+
+
+def _trust(message: Message, *, is_agent: bool) -> str:
+    if message.trust is Trust.OWNER:
+        return "your own word"
+    if message.trust is Trust.UNKNOWN:
+        return "unknown sender"
+    return ("task" if message.sender.id.startswith(TASK) else "agent") if is_agent else "known sender"
+
+
+def _origin(message: Message) -> str:
+    """Return source and channel, once where they are the same."""
+    if message.source == LOCAL:
+        return "" if message.channel in OWN_CHANNELS else message.channel
+    return message.source if message.channel in ("", message.source) else f"{message.source} · {message.channel}"
