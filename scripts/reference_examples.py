@@ -53,11 +53,11 @@ from harken.store.contract.messages import Filter
 from harken.store.contract.retention import Limits
 from harken.store.journal import line as journal_line
 from harken.testing import FakeClock
-from harken.verbs import rules as reaction_shapes
+from harken.verbs import rules as rule_shapes
 from harken.verbs import shapes
 from harken.verbs.table import TOOLS, call
 from harken.verbs.verb import ToolCall
-from scripts.reference_rules import furnished, play_reactions, play_rule_verbs
+from scripts.reference_rules import furnished, play_automation, play_rule_verbs
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 COMMAND_SECONDS: Final = 60
@@ -402,7 +402,7 @@ async def play_events(scene: Scene) -> Sequence[Event]:
     await scene.daemon.access.unmute(owner, "channel", "ci")
     await store.messages.append([prepare(_draft("news"), IngestPolicy())], dropped=3)
     await play_question_verbs(scene)
-    await play_reactions(scene, first.message)
+    await play_automation(scene, first.message)
     task = await scene.daemon.tasks.new(owner, NewTask(title="Backend", dir=f"{WORKTREES}/backend", prompt="begin"))
     await scene.daemon.tasks.finish(owner, task.task.id)
     scene.clock.advance(86_400)
@@ -500,7 +500,7 @@ def run_everything() -> Examples:
     verbs = {name: (mask.json(given), mask.json(result)) for name, (given, result) in played.taken.items()}
     status, read, pulled = (verbs[name][1] for name in ("status", "read", "pull"))
     piece = verbs.pop("piece")[1]
-    changes: Json = reaction_shapes.changes_shape(EXAMPLE_CHANGES)
+    changes: Json = rule_shapes.changes_shape(EXAMPLE_CHANGES)
     played = anyio.run(on_stage, play_tools)
     mask = MaskedText(played.messages)
     tools = {name: (mask.json(given), mask.json(result)) for name, (given, result) in played.result.items()}

@@ -91,7 +91,7 @@ async def play_rule_verbs(stage: Stage, announce: Callable[[str, str], Awaitable
     await stage.verb("rules_resume")
 
 
-async def play_reactions(stage: Stage, message: Message) -> None:
+async def play_automation(stage: Stage, message: Message) -> None:
     """Let a rule ask, the person say yes, and an agent run."""
     store, tools = stage.daemon.store, ("read_file", "search_files")
     order = Order(

@@ -95,7 +95,7 @@ def test_open_ledger_goes_on_saying_what_rules_made_of_it(site: Site) -> None:
     action = rig.asked(site.daemon, "disk is full")
     window = site.window()
     window.items.first.locator(".ledger summary").click()
-    part = window.items.first.locator(".reactions")
+    part = window.items.first.locator(".message-rules")
     expect(part).to_contain_text("ask fired: waits for your answer")
     agent = site.agent()
     agent.tool("inbox_pull")
@@ -159,7 +159,7 @@ def test_agent_is_sent_to_a_message_from_its_ledger(site: Site) -> None:
     site.send("what is this about", sender="anna", channel="talk")
     window = site.window()
     window.items.first.locator(".ledger summary").click()
-    part = window.items.first.locator(".reactions")
+    part = window.items.first.locator(".message-rules")
     expect(part).to_contain_text("No rule was about it")
     part.get_by_role("link", name="Run an agent on this").click()
     page = window.page

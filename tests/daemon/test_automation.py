@@ -136,7 +136,7 @@ def test_question_outlives_the_daemon_and_is_answered_once(machine: Nursery, hom
 @pytest.fixture(scope="module")
 def talked_into(machine: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A daemon whose rules each run one of the commands, by the name of its channel."""
-    home = tmp_path_factory.mktemp("reactions") / "home"
+    home = tmp_path_factory.mktemp("automation") / "home"
     rules = [rule(name, f"run --home {home} {words}", channel=name) for name, words in WORDS.items()]
     with ruled(machine, home, *rules) as daemon:
         yield daemon

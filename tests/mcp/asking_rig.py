@@ -221,7 +221,7 @@ async def open_room(folder: Path, *, has_person: bool = True) -> AsyncIterator[R
     async with compose(home, settings, clock) as daemon, anyio.create_task_group() as tasks:
         daemon.asking = Confirmations(
             daemon.store.changes,
-            daemon.reacting.reactions,
+            daemon.reacting.automation,
             daemon.inbox.sessions,
             clock,
             usual=settings.runs,

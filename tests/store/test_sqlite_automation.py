@@ -89,7 +89,7 @@ async def check_promises(store: Store, reached: int) -> None:
 
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("commit", range(1, len(STEPS) + 1))
-async def test_a_kill_leaves_every_step_of_a_reaction_whole(tmp_path: Path, commit: int, side: str) -> None:
+async def test_a_kill_leaves_every_step_of_an_action_whole(tmp_path: Path, commit: int, side: str) -> None:
     """An action without its verdict would fire twice, one without its run would never end: all of it or nothing."""
     path, clock = tmp_path / "harken.db", FakeClock()
     code, told = await run_child(str(path), str(commit), side)
@@ -130,7 +130,7 @@ async def test_mail_that_was_here_before_the_rules_is_not_judged(tmp_path: Path)
         assert action.message == message.id
 
 
-async def fill_with_reactions(path: Path, count: int) -> None:
+async def fill_with_automation(path: Path, count: int) -> None:
     """Make a store in which rules fired so often, with as many runs; two of these run, and three actions wait."""
     clock = FakeClock()
     said_by_run = replace(new_message("done"), source=LOCAL, sender=Sender("run:r-000000"))
@@ -198,8 +198,8 @@ def steps_of(path: Path, ask: Ask) -> int:
 async def test_reading_costs_what_is_told_and_not_what_happened_before(tmp_path: Path) -> None:
     """Judging asks these for every message, and the page for every look: a long history must not make it slow."""
     few, many = tmp_path / "few.db", tmp_path / "many.db"
-    await fill_with_reactions(few, FEW)
-    await fill_with_reactions(many, MANY)
+    await fill_with_automation(few, FEW)
+    await fill_with_automation(many, MANY)
     taken = {name: (steps_of(few, ask), steps_of(many, ask)) for name, ask in READS.items()}
     assert all(before > 10 for before, _ in taken.values()), "nothing was read"
     assert {name: pair for name, pair in taken.items() if pair[1] > pair[0] * TOLERANCE} == {}

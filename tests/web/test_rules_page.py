@@ -123,7 +123,7 @@ def test_accepted_it_runs_and_its_page_tells_the_way_from_message_to_answer(brow
     ]
     assert f"/runs/{run['id']}" in browser.get("/runs").text
     assert f"AUTO run {run['id']}" in said(browser.page("/rules"), ".lately")
-    assert f"ask fired: AUTO run {run['id']}" in said(browser.page(f"/part/reactions/{run['message_id']}"), "ul")
+    assert f"ask fired: AUTO run {run['id']}" in said(browser.page(f"/part/message-rules/{run['message_id']}"), "ul")
     assert "cannot no match: channel" in main_of(browser.page(f"/message/{run['message_id']}/rules"))
 
 
@@ -226,7 +226,7 @@ def test_hostile_text_stays_text(served: Served) -> None:
     until(lambda: "AUTO" in browser.get(f"/part/item/{message}").text, "its answer was sent")
     paths = (
         *("/rules", "/runs", f"/runs/{run['id']}", f"/message/{message}/rules", f"/message/{message}/run?rule=ask"),
-        *(f"/message/{waiting['message_id']}/rules", f"/part/reactions/{message}", f"/part/output/{run['id']}"),
+        *(f"/message/{waiting['message_id']}/rules", f"/part/message-rules/{message}", f"/part/output/{run['id']}"),
         *(f"/part/item/{message}", "/m/replies", "/m/inbox"),
     )
     for path in paths:

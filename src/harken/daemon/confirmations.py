@@ -63,7 +63,7 @@ class Confirmations:
     def __init__(
         self,
         changes: Changes,
-        reactions: Automation,
+        automation: Automation,
         sessions: Sessions,
         clock: Clock,
         *,
@@ -71,7 +71,7 @@ class Confirmations:
         is_manned: Callable[[Session], bool] | None = None,
     ) -> None:
         self._changes = changes
-        self._reactions = reactions
+        self._automation = automation
         self._sessions = sessions
         self._clock = clock
         self._usual = usual
@@ -115,7 +115,7 @@ class Confirmations:
         async with self._looking:
             if self._is_stale:
                 self._is_stale = False
-                self._waiting = await self._reactions.actions([ActionState.WAITING], limit=MOST_WAITING)
+                self._waiting = await self._automation.actions([ActionState.WAITING], limit=MOST_WAITING)
                 self._forget({told.action.id for told in self._waiting})
             self._ask_all(questions)
 
@@ -183,7 +183,7 @@ class Confirmations:
     async def _answer(self, action: ActionId, session: Session, *, is_yes: bool) -> None:
         by = f"you, in {host_title(session.host)}"
         try:
-            await self._reactions.answer(Caller(role=Role.OWNER), action, is_yes=is_yes, by=by)
+            await self._automation.answer(Caller(role=Role.OWNER), action, is_yes=is_yes, by=by)
         except Conflict:
             _log.info("%s was answered elsewhere first", action)
         except HarkenError as exc:

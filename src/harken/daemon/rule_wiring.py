@@ -37,7 +37,7 @@ class RuleWiring:
 
     judge: RuleJudge
     runner: RunExecutor
-    reactions: Automation
+    automation: Automation
 
     async def begin(self) -> None:
         """Read the rules."""
@@ -87,8 +87,8 @@ def join(
         answer=_answering(store, bounds),
         contain=contain,
     )
-    reactions = Automation(store, book, judge, clock, runs=runner, fit_of=fit_of, announcers=bounds.announcers)
-    return RuleWiring(judge=judge, runner=runner, reactions=reactions)
+    automation = Automation(store, book, judge, clock, runs=runner, fit_of=fit_of, announcers=bounds.announcers)
+    return RuleWiring(judge=judge, runner=runner, automation=automation)
 
 
 def _answering(store: Store, bounds: Bounds) -> Answer:

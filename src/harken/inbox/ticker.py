@@ -40,7 +40,7 @@ NAMES = (
     TASK_CHANGED, SESSION_CHANGED, RESET,
 )  # fmt: skip
 
-_OF_REACTION: Final[Mapping[str, tuple[str, Sequence[str]]]] = MappingProxyType(
+_OF_AUTOMATION: Final[Mapping[str, tuple[str, Sequence[str]]]] = MappingProxyType(
     {
         "judged": (JUDGED, ("message_id", "rule", "mode", "outcome", "action")),
         "action": (ACTION_CHANGED, ("message_id", "action", "rule", "mode", "state")),
@@ -133,12 +133,12 @@ def _parts(event: Event) -> Iterator[tuple[str, _Fields]]:
         case "task":
             yield TASK_CHANGED, {**event.told, "mailbox": f"{TASK}{data['task']}"}
         case _:
-            yield from _reaction(event)
+            yield from _automation(event)
 
 
-def _reaction(event: Event) -> Iterator[tuple[str, _Fields]]:
-    if event.kind in _OF_REACTION:
-        name, fields = _OF_REACTION[event.kind]
+def _automation(event: Event) -> Iterator[tuple[str, _Fields]]:
+    if event.kind in _OF_AUTOMATION:
+        name, fields = _OF_AUTOMATION[event.kind]
         yield name, {field: event.data[field] for field in fields}
     elif event.kind in ("paused", "resumed", "rules"):
         yield RULES_CHANGED, {"change": event.kind, "mailbox": None}

@@ -126,20 +126,20 @@ class AbortRun(Arguments):
 
 
 async def _rules(context: CallContext, _a: Rules) -> object:
-    return overview_shape(await context.reactions.overview())
+    return overview_shape(await context.automation.overview())
 
 
 async def _reload(context: CallContext, _a: ReloadRules) -> object:
-    return overview_shape(await context.reactions.reload(context.caller))
+    return overview_shape(await context.automation.reload(context.caller))
 
 
 async def _test(context: CallContext, a: TestRules) -> object:
-    found = await context.reactions.test(timedelta(seconds=a.since), a.limit, a.rule, has_all=a.all)
+    found = await context.automation.test(timedelta(seconds=a.since), a.limit, a.rule, has_all=a.all)
     return tested_shape(replace(found, judged=[each for each in found.judged if context.may_read(each.message)]))
 
 
 async def _explain(context: CallContext, a: ExplainRules) -> object:
-    return judged_shape(await context.reactions.explain((await context.message(a.message)).id))
+    return judged_shape(await context.automation.explain((await context.message(a.message)).id))
 
 
 async def _pause(context: CallContext, _a: PauseRules) -> object:
@@ -151,8 +151,8 @@ async def _resume(context: CallContext, _a: ResumeRules) -> object:
 
 
 async def _paused(context: CallContext, *, is_on: bool) -> object:
-    is_changed = await context.reactions.pause(context.caller, is_on=is_on)
-    summary = await context.reactions.summary()
+    is_changed = await context.automation.pause(context.caller, is_on=is_on)
+    summary = await context.automation.summary()
     return {
         "is_paused": is_on,
         "is_changed": is_changed,
@@ -167,16 +167,16 @@ async def _actions(context: CallContext, a: ListActions) -> object:
     except ValueError as exc:
         known = ", ".join(state.value for state in ActionState)
         raise UserError(f"There is no state {a.state[:40]!r} of actions.", f"Use one of: {known}.") from exc
-    found = await context.reactions.actions(states, message=a.message, limit=a.limit)
+    found = await context.automation.actions(states, message=a.message, limit=a.limit)
     return {"actions": [action_shape(each) for each in found if _may_see(context, each)]}
 
 
 async def _confirm(context: CallContext, a: Confirm) -> object:
-    return action_shape(await context.reactions.answer(context.caller, a.action, is_yes=a.yes))
+    return action_shape(await context.automation.answer(context.caller, a.action, is_yes=a.yes))
 
 
 async def _run_now(context: CallContext, a: RunNow) -> object:
-    told = await context.reactions.run_now(
+    told = await context.automation.run_now(
         context.caller,
         a.message,
         RunRequest(rule=a.rule, agent=a.agent, tools=tuple(a.tools), workdir=a.workdir, prompt=a.prompt),
@@ -186,7 +186,7 @@ async def _run_now(context: CallContext, a: RunNow) -> object:
 
 
 async def _runs(context: CallContext, a: ListRuns) -> object:
-    found = await context.reactions.runs(is_running=a.running, message=a.message, limit=a.limit)
+    found = await context.automation.runs(is_running=a.running, message=a.message, limit=a.limit)
     return {"runs": [run_shape(card) for card in found if _may_see(context, card)]}
 
 
@@ -196,7 +196,7 @@ async def _run(context: CallContext, a: ShowRun) -> object:
 
 async def _output(context: CallContext, a: FollowRun) -> object:
     await _seen(context, a.run)
-    return output_shape(*await context.reactions.output(a.run, a.after, a.wait))
+    return output_shape(*await context.automation.output(a.run, a.after, a.wait))
 
 
 def _may_see(context: CallContext, found: ActionDetails | RunCard) -> bool:
@@ -205,7 +205,7 @@ def _may_see(context: CallContext, found: ActionDetails | RunCard) -> bool:
 
 
 async def _seen(context: CallContext, ref: str) -> RunCard:
-    found = await context.reactions.run(ref)
+    found = await context.automation.run(ref)
     if not _may_see(context, found):
         raise NotFound(f"There is no run {ref[:80]!r} for you.", "It is about a message in another mailbox.")
     return found
@@ -213,8 +213,8 @@ async def _seen(context: CallContext, ref: str) -> RunCard:
 
 async def _abort(context: CallContext, a: AbortRun) -> object:
     if a.run.startswith("a-"):
-        return action_shape(await context.reactions.drop(context.caller, a.run))
-    return run_shape(await context.reactions.abort(context.caller, a.run))
+        return action_shape(await context.automation.drop(context.caller, a.run))
+    return run_shape(await context.automation.abort(context.caller, a.run))
 
 
 RULE_VERBS: Final = (

@@ -116,7 +116,7 @@ async def _status(context: CallContext, _a: GetStatus) -> object:
     return {
         "daemon": dict(context.daemon()),
         **shapes.status(await context.inbox.status()),
-        "rules": rules.summary_shape(await context.reactions.summary()),
+        "rules": rules.summary_shape(await context.automation.summary()),
         "waiting": shapes.waiting(await context.questions.waiting()),
     }
 

@@ -116,7 +116,7 @@ class CallContext:
     channels: Channels
     questions: Questions
     replies: Replies
-    reactions: Automation
+    automation: Automation
     keeping: MailRetention
     caller: Caller
     session: SessionKey

@@ -28,7 +28,7 @@ class WebContext:
     views: Views
     tasks: Tasks
     questions: Questions
-    reactions: Automation
+    automation: Automation
     ticker: Ticker
     sign_ins: SignIns
     clock: Clock

@@ -28,8 +28,8 @@ from harken.memory import json_bytes
 from harken.surfaces.web.page_sessions import TicketBook
 
 _COMMAND = "harken open"
-_STYLES = ("app.css", "panels.css", "reactions.css")
-_SCRIPTS = ("app.js", "writing.js", "reactions.js", "htmx.min.js")
+_STYLES = ("app.css", "panels.css", "automation.css")
+_SCRIPTS = ("app.js", "writing.js", "automation.js", "htmx.min.js")
 _NO_SCRIPT = "This page needs JavaScript: without it nothing can prove that it is you."
 
 

@@ -69,13 +69,13 @@ class AutomationPages:
     async def rules_page(self, note: ActionNote | None = None, status: int = OK) -> Response:
         """Return the page of the rules, with what came of something that was done."""
         after, now = self._front.ticker.newest, self._front.clock.now()
-        overview = await self._front.reactions.overview()
+        overview = await self._front.automation.overview()
         if note and "\n".join(note.lines) == overview.problem:
             note = ActionNote(lines=["Not read: the file has faults. The rules stay as they were."], is_problem=True)
-        waiting = await self._front.reactions.actions([ActionState.WAITING], limit=overview.most_waiting)
+        waiting = await self._front.automation.actions([ActionState.WAITING], limit=overview.most_waiting)
         lately = [
             told
-            for told in await self._front.reactions.actions(limit=MOST_LATELY * 2)
+            for told in await self._front.automation.actions(limit=MOST_LATELY * 2)
             if told.action.state is not ActionState.WAITING
         ]
         return await self._pages.page(
@@ -98,7 +98,7 @@ class AutomationPages:
     async def runs(self, _request: Request) -> Response:
         """Answer with the newest runs."""
         after = self._front.ticker.newest
-        lines = [runs.run_line(card) for card in await self._front.reactions.runs(limit=MOST_RUNS)]
+        lines = [runs.run_line(card) for card in await self._front.automation.runs(limit=MOST_RUNS)]
         return await self._pages.page(
             "panels/runs.html.j2",
             here="/runs",
@@ -117,7 +117,7 @@ class AutomationPages:
     async def run_page(self, ref: str, *, since: int = 0, note: ActionNote | None = None, status: int = OK) -> Response:
         """Return the page of a run, with what came of something that was done."""
         after = self._front.ticker.newest
-        card, part = await self._front.reactions.output(ref, since, 0.0)
+        card, part = await self._front.automation.output(ref, since, 0.0)
         line = runs.run_line(card)
         return await self._pages.page(
             "panels/run.html.j2",
@@ -139,7 +139,7 @@ class AutomationPages:
     async def output(self, request: Request) -> Response:
         """Answer with what a run told after a line, as soon as there is something."""
         after = number(request.query_params.get("after"))
-        card, part = await self._front.reactions.output(request.path_params["run"], after, WAIT_SECONDS)
+        card, part = await self._front.automation.output(request.path_params["run"], after, WAIT_SECONDS)
         headers = {"Harken-Next": str(part.following)}
         headers |= {"Harken-Over": "1"} if _is_over(card, part) else {}
         return await self._pages.fragment("panels/output.html.j2", headers=headers, output=runs.output_views(part))
@@ -147,11 +147,11 @@ class AutomationPages:
     async def message(self, request: Request) -> Response:
         """Answer with what rules made of a message, and would make of it now."""
         after, now = self._front.ticker.newest, self._front.clock.now()
-        judged = await self._front.reactions.explain(request.path_params["ref"])
+        judged = await self._front.automation.explain(request.path_params["ref"])
         message = judged.message
-        found = await self._front.reactions.actions(message=message.id)
+        found = await self._front.automation.actions(message=message.id)
         return await self._pages.page(
-            "panels/reactions.html.j2",
+            "panels/message_rules.html.j2",
             here="/rules",
             title="What rules made of it",
             after=after,
@@ -161,16 +161,16 @@ class AutomationPages:
             shown=rules.glance(message),
             traces=rules.traces(judged.decided, found, now),
             verdicts=rules.traces(judged.verdicts, (), now),
-            runs=[runs.run_line(card) for card in await self._front.reactions.runs(message=message.id)],
+            runs=[runs.run_line(card) for card in await self._front.automation.runs(message=message.id)],
         )
 
-    async def reactions(self, request: Request) -> Response:
+    async def message_rules_part(self, request: Request) -> Response:
         """Answer with what rules made of a message, in a few lines."""
         ref, now = request.path_params["ref"], self._front.clock.now()
-        judged = await self._front.reactions.explain(ref)
-        found = await self._front.reactions.actions(message=ref)
+        judged = await self._front.automation.explain(ref)
+        found = await self._front.automation.actions(message=ref)
         traces = rules.traces(judged.decided, found, now)
-        return self._pages.part("reactions_part.html.j2", message=judged.message, traces=traces)
+        return self._pages.part("message_rules_part.html.j2", message=judged.message, traces=traces)
 
     async def run_now(self, request: Request) -> Response:
         """Answer with what would run if a person sent an agent to a message."""
@@ -181,7 +181,7 @@ class AutomationPages:
     async def run_now_page(self, ref: str, wanted: RunForm, note: ActionNote | None, status: int = OK) -> Response:
         """Return the question before a run by hand, with what was filled in and why that did not work."""
         item = await self._front.views.item(ref)
-        lines = [line for line in rules.rule_lines(await self._front.reactions.overview()) if line.is_run]
+        lines = [line for line in rules.rule_lines(await self._front.automation.overview()) if line.is_run]
         chosen = next((line for line in lines if line.name == wanted.rule), None)
         if wanted.rule and chosen is None:
             raise NotFound("There is no such rule that runs an agent.", "Choose another one.")
@@ -206,20 +206,20 @@ class AutomationPages:
 
     async def asks(self, _request: Request) -> Response:
         """Answer with how much waits for the person's answer."""
-        summary, waiting = await self._front.reactions.summary(), await self._front.questions.waiting()
+        summary, waiting = await self._front.automation.summary(), await self._front.questions.waiting()
         return self._pages.part("asks.html.j2", summary=summary, waiting=waiting)
 
     async def _course(self, card: RunCard) -> RunCourse:
         """Return what is stored of the way of a run; a message may be gone, and what was decided with it."""
         run = card.run
         if card.message is None:
-            told = await self._front.reactions.actions(limit=MOST_SEARCHED)
+            told = await self._front.automation.actions(limit=MOST_SEARCHED)
             return RunCourse(action=_action(told, run.action))
-        judged = await self._front.reactions.explain(run.message)
+        judged = await self._front.automation.explain(run.message)
         item = await self._front.views.item(run.message)
         return RunCourse(
             verdict=next((verdict for verdict in judged.decided if verdict.rule == run.rule), None),
-            action=_action(await self._front.reactions.actions(message=run.message, limit=MOST_SEARCHED), run.action),
+            action=_action(await self._front.automation.actions(message=run.message, limit=MOST_SEARCHED), run.action),
             reply=runs.reply_of(run, item.replies),
         )
 
@@ -252,7 +252,7 @@ class AutomationActions:
         if said not in (YES, NO):
             raise UserError("Yes or no?", "Load the page again.")
         try:
-            told = await self._front.reactions.answer(
+            told = await self._front.automation.answer(
                 self._front.desk().caller, form.get("action", ""), is_yes=said == YES
             )
         except HarkenError as exc:
@@ -261,18 +261,18 @@ class AutomationActions:
 
     async def pause(self, request: Request) -> Response:
         """Let no rule fire until that is ended."""
-        await self._front.reactions.pause(self._front.desk().caller, is_on=True)
+        await self._front.automation.pause(self._front.desk().caller, is_on=True)
         return await self._rules(request, "Paused. Messages keep arriving, and no rule fires.")
 
     async def resume(self, request: Request) -> Response:
         """Let rules fire again."""
-        await self._front.reactions.pause(self._front.desk().caller, is_on=False)
+        await self._front.automation.pause(self._front.desk().caller, is_on=False)
         return await self._rules(request, "Resumed. Rules fire for what comes from now on.")
 
     async def reload(self, request: Request) -> Response:
         """Put the file of rules in force, or say everything that is wrong with it."""
         try:
-            found = await self._front.reactions.reload(self._front.desk().caller)
+            found = await self._front.automation.reload(self._front.desk().caller)
         except HarkenError as exc:
             return await self._looks.rules_page(ActionNote.of(exc), _status(request, exc))
         count = len(found.cards)
@@ -283,7 +283,7 @@ class AutomationActions:
         form = await form_of(request)
         name = form.get("run", "")
         try:
-            card = await self._front.reactions.abort(self._front.desk().caller, name)
+            card = await self._front.automation.abort(self._front.desk().caller, name)
         except HarkenError as exc:
             return await self._looks.run_page(name, note=ActionNote.of(exc), status=_status(request, exc))
         if is_part(request):
@@ -298,7 +298,7 @@ class AutomationActions:
             rule=form.get("rule", ""), agent=form.get("agent", ""), workdir=form.get("workdir", "").strip()
         )
         try:
-            told = await self._front.reactions.run_now(
+            told = await self._front.automation.run_now(
                 self._front.desk().caller,
                 ref,
                 RunRequest(rule=wanted.rule, agent=wanted.agent, workdir=wanted.workdir),
@@ -332,7 +332,7 @@ def automation_routes(front: WebContext) -> list[Route]:
         ("/message/{ref}/rules", look.message),
         ("/message/{ref}/run", look.run_now),
         ("/part/output/{run}", look.output),
-        ("/part/reactions/{ref}", look.reactions),
+        ("/part/message-rules/{ref}", look.message_rules_part),
         ("/part/asks", look.asks),
     )
     done: tuple[tuple[str, Handler], ...] = (

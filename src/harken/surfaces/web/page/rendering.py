@@ -88,7 +88,7 @@ class PageRenderer:
         `ticker.newest` before reading anything, and the stream repeats what came meanwhile.
         """
         since = self._front.ticker.newest if after is None else after
-        summary, waiting = await self._front.reactions.summary(), await self._front.questions.waiting()
+        summary, waiting = await self._front.automation.summary(), await self._front.questions.waiting()
         sections = sections_of(overview or await self._front.views.overview(), here, summary, waiting.count)
         frame = {
             "here": here,
@@ -108,7 +108,7 @@ class PageRenderer:
 
     async def sidebar(self, here: str) -> Response:
         """Return the list of places."""
-        overview, summary = await self._front.views.overview(), await self._front.reactions.summary()
+        overview, summary = await self._front.views.overview(), await self._front.automation.summary()
         waiting = await self._front.questions.waiting()
         sections = sections_of(overview, here, summary, waiting.count)
         return self.part("sidebar.html.j2", sections=sections, here=here)

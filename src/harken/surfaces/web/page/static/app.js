@@ -1,6 +1,6 @@
 // What the page does by itself: it follows the stream, adds what is new, and writes times in the person's zone.
 // Everything it shows comes from the server as HTML. Writing and keys are in writing.js, which hears of changes here
-// by events on the body: message-changed, task-changed, session-changed, reaction-changed (rules, actions, runs), and
+// by events on the body: message-changed, task-changed, session-changed, automation-changed (rules, actions, runs), and
 // ledger-changed with a message's id.
 "use strict";
 
@@ -211,7 +211,7 @@
     "session.changed": () => soon("session-changed"),
     "reset": () => location.reload(),
   };
-  for (const name of ["message.judged", "action.changed", "run.changed", "rules.changed"]) TOLD[name] = () => soon("reaction-changed");
+  for (const name of ["message.judged", "action.changed", "run.changed", "rules.changed"]) TOLD[name] = () => soon("automation-changed");
   for (const name of ["message.offered", "message.seen", "message.answered"]) TOLD[name] = TOLD["message.changed"];
 
   async function connect() {
@@ -247,7 +247,7 @@
   function catchUp() {
     wasLost = false;
     hasNews = true;
-    ["message-changed", "task-changed", "session-changed", "reaction-changed"].forEach(soon);
+    ["message-changed", "task-changed", "session-changed", "automation-changed"].forEach(soon);
   }
 
   function disconnect() { stream?.abort(); stream = null; }

@@ -110,7 +110,7 @@
     if (isDone && document.activeElement === page) told.focus(); // the button that had the focus is gone
   });
   for (const kind of ["htmx:sendError", "htmx:timeout", "htmx:responseError"]) page.addEventListener(kind, refuse);
-  for (const kind of ["reaction-changed", "message-changed"]) page.addEventListener(kind, lookWhatWaits);
+  for (const kind of ["automation-changed", "message-changed"]) page.addEventListener(kind, lookWhatWaits);
   document.addEventListener("visibilitychange", followIfSeen);
   setInterval(countDown, SECOND_MS);
   if (byId("asks")) byId("asks").dataset.html = byId("asks").innerHTML.trim();
