@@ -12,10 +12,6 @@ COMPILE := $(UV) pip compile pyproject.toml --quiet --no-config --universal --py
 
 # Compiled files are kept, whatever the shell says: without them each of many processes compiles everything anew.
 unexport PYTHONDONTWRITEBYTECODE
-# What tests ask is the person's question, also when an agent runs them.
-unexport CLAUDECODE CLAUDE_CODE_SESSION_ID CLAUDE_CODE_CHILD_SESSION CLAUDE_PID COPILOT_CLI COPILOT_AGENT_SESSION_ID \
-	CODEX_THREAD_ID CODEX_SESSION_ID CODEX_TOOL_CALL_ID GEMINI_CLI GEMINI_SESSION_ID OPENCODE OPENCODE_PID QWEN_CODE \
-	QWEN_CODE_SESSION_ID
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-hosts soak fuzz check bench fmt lock clean
@@ -55,7 +51,7 @@ fuzz: $(VENV)/.installed-dev ## try hostile bytes on every door, 200,000 cases e
 	$(BIN)/python scripts/fuzz.py $(ARGS)
 
 bench: $(VENV)/.installed-dev ## measure against the budgets
-	$(BIN)/python -m bench $(ARGS)
+	$(BIN)/python scripts/apart.py $(BIN)/python -m bench $(ARGS)
 
 fmt: $(VENV)/.installed-dev ## format, and fix what can be fixed without thought
 	$(BIN)/ruff format .

@@ -1,8 +1,9 @@
 """Runs the tests as the person's, also when an agent runs them: `python scripts/apart.py COMMAND ARGUMENT...`.
 
 The tests play the person, and Harken refuses an agent much of what they do: it knows what descends from an agent's
-program. Below one, the command is run by a process that descends from nobody, and ends with whoever has started it.
-Anywhere else it is run as it is.
+program, and the variables that hosts set for what they start. Below such a program, the command is run by a process
+without that parent, which ends with this script. Anywhere else it is a child of this script. Either way it gets none of
+the variables.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from threading import Thread
 
 import psutil
 
-from harken.hosts.host import host_of_program
+from harken.hosts.host import host_of_program, without_marks
 from harken.hosts.process import command_line
 from harken.hosts.registry import host_marks
 
@@ -25,7 +26,7 @@ from harken.hosts.registry import host_marks
 def main(argv: Sequence[str]) -> int:
     """Run the command, and return its exit code."""
     if not _is_below_an_agent():
-        return subprocess.run(argv, check=False).returncode
+        return subprocess.run(argv, check=False, env=_environment()).returncode
     here, life = os.pipe()
     told, tell = os.pipe()
     child = os.fork()
@@ -46,9 +47,13 @@ def _is_below_an_agent() -> bool:
     return any(host_of_program(command_line(each.pid), known) for each in psutil.Process().parents())
 
 
+def _environment() -> dict[str, str]:
+    return without_marks(os.environ, host_marks())
+
+
 def _watch(argv: Sequence[str], here: int) -> int:
-    """Run the command to its end, or until whoever has started it is gone."""
-    with subprocess.Popen(argv, start_new_session=True) as process:
+    """Run the command to its end, or until the script that started it is gone."""
+    with subprocess.Popen(argv, start_new_session=True, env=_environment()) as process:
 
         def end_with_starter() -> None:
             os.read(here, 1)

@@ -306,24 +306,24 @@ def suppression_count(files: list[SourceFile], ceiling: int) -> Iterator[Finding
 
 
 def host_name(files: list[SourceFile]) -> Iterator[Finding]:
-    """A host is known in its own folder only: another one needs no edit elsewhere."""
+    """A host is known in its own folder only: another one needs no edit elsewhere, also none in other hosts."""
     declared = [file for file in files if file.path.startswith(HOSTS) and _is_declaration(file.path)]
     folders = {file.path.removesuffix(DECLARATION) for file in declared}
     words = sorted({word for file in declared for word in _declared_words(file.tree)})
     if not words:
         return
     pattern = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, words))})(?![\w-])", re.IGNORECASE)
-    packages = tuple(folder.removeprefix("src/").rstrip("/").replace("/", ".") for folder in folders)
     for file in files:
-        is_own = file.path.startswith(tuple(folders)) or file.path == EDGE_TABLE
-        if is_own or not file.path.startswith("src/"):
+        if file.path == EDGE_TABLE or not file.path.startswith("src/"):
             continue
+        own = next((folder for folder in folders if file.path.startswith(folder)), "")
+        others = [folder.removeprefix("src/").rstrip("/").replace("/", ".") for folder in folders - {own}]
         for node in _without_docstrings(file.tree):
-            if found := pattern.search(_text(node)):
+            if not own and (found := pattern.search(_text(node))):
                 why = f"names {found[0]!r}: what is known of one host is declared in its folder"
                 yield file.finding(_line(node), Rule.HOST_NAME, why)
             for module in _imported_modules(node, file.path):
-                if any(module == package or module.startswith(f"{package}.") for package in packages):
+                if any(module == package or module.startswith(f"{package}.") for package in others):
                     why = f"imports {module}: a host's parts are reached by its declaration only"
                     yield file.finding(_line(node), Rule.HOST_NAME, why)
 

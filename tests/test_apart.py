@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harken.hosts.host import names_of_marks
+from harken.hosts.registry import host_marks
 from tests.loss.rig import until
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "apart.py"
@@ -17,10 +20,11 @@ RUN = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode)
 LOOK = "import psutil; print(*(each.name() for each in psutil.Process().parents())); raise SystemExit(5)"
 
 
-def run(program: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run(program: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the script below a program."""
     command = [str(program), "-c", RUN, sys.executable, str(SCRIPT), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+    env = {**os.environ, **variables}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS, env=env)
 
 
 @pytest.fixture
@@ -43,6 +47,16 @@ def test_command_below_anything_else_is_run_as_it_is() -> None:
     done = run(Path(sys.executable), sys.executable, "-c", "import os; print(os.getppid())")
     assert done.returncode == 0
     assert not psutil.pid_exists(int(done.stdout))
+
+
+@pytest.mark.parametrize("is_below_an_agent", [True, False])
+def test_command_has_none_of_the_variables_that_hosts_set(agent: Path, *, is_below_an_agent: bool) -> None:
+    """By them a program is taken for an agent's that no longer descends from it."""
+    marks = dict.fromkeys(names_of_marks(host_marks()), "1")
+    look = f"import os; print(sorted(set(os.environ) & {set(marks)!r}), os.environ['OTHER'])"
+    program = agent if is_below_an_agent else Path(sys.executable)
+    done = run(program, sys.executable, "-c", look, OTHER="kept", **marks)
+    assert (done.stdout, done.stderr) == ("[] kept\n", "")
 
 
 def test_command_ends_with_whoever_has_started_it(agent: Path, tmp_path: Path) -> None:

@@ -181,6 +181,15 @@ def test_a_host_is_named_in_its_own_folder_only(tmp_path: Path, text: str, *, is
     assert _found(tmp_path, MODULE, text) == ([(MODULE, 1, Rule.HOST_NAME)] if is_found else [])
 
 
+def test_a_host_imports_no_other_host(tmp_path: Path) -> None:
+    """One host can be added or taken away without reading the rest."""
+    _found(tmp_path, "src/harken/hosts/magpie/host.py", DECLARED)
+    _found(tmp_path, "src/harken/hosts/jay/host.py", 'HOST = Host(name="jay")\n')
+    jay = "src/harken/hosts/jay/wake.py"
+    assert _found(tmp_path, jay, "from harken.hosts.jay.hooks import HOOKS\n") == []
+    assert _found(tmp_path, jay, "from harken.hosts.magpie.hooks import HOOKS\n") == [(jay, 1, Rule.HOST_NAME)]
+
+
 @pytest.mark.parametrize(
     ("text", "is_found"),
     [
