@@ -21,7 +21,7 @@ from harken.errors import Unavailable
 from harken.model import Message
 from harken.store.contract.events import Event
 from harken.store.sqlite import open_store
-from harken.surfaces.web.exposition import MEDIA_TYPE
+from harken.surfaces.web.app import METRICS_TYPE
 from harken.testing import FakeClock
 from tests.contracts.store_suite import new_message
 from tests.docs.pages import DOCS
@@ -64,7 +64,7 @@ def test_numbers_are_for_the_person_only(daemon: Served) -> None:
     daemon.start()
     assert get(daemon, "/metrics", has_token=False)[0] == 401
     status, kind, _ = get(daemon, "/metrics")
-    assert (status, kind) == (200, MEDIA_TYPE)
+    assert (status, kind) == (200, METRICS_TYPE)
 
 
 def test_numbers_follow_what_happens_and_name_nobody(daemon: Served) -> None:

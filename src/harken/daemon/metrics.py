@@ -2,20 +2,23 @@
 
 Labels are bounded: configured sources, surfaces, states and hosts, never senders, channels or mailboxes. Counters begin
 with the daemon: they are told every event in the store's writing thread and asked in the event loop, under a lock, and
-remember a bounded number of messages, to know how long each took. Gauges are read from the store and the parts now. How
-it is written down is the business of `surfaces/web/exposition.py`; who may ask, that of the guard.
+remember a bounded number of messages, to know how long each took. Gauges are read from the store and the parts now.
+prometheus_client writes the text; the guard of HTTP decides who may ask.
 """
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
+from itertools import accumulate
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import anyio.to_thread
 import psutil
@@ -28,15 +31,77 @@ from harken.sessions.session import Session
 from harken.sources.source import SourceReport, SourceState
 from harken.store.contract import Store
 from harken.store.contract.events import Event
-from harken.surfaces.web.exposition import (
-    Buckets,
-    FamilyInfo,
-    MetricFamily,
-    MetricHistogram,
-    MetricKind,
-    MetricSample,
-    exposition,
-)
+
+if TYPE_CHECKING:  # imported on use: 12 MB that a daemon needs only where its numbers are asked for
+    from prometheus_client.metrics_core import Metric
+
+
+class MetricKind(StrEnum):
+    """What a family's numbers are."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyInfo:
+    """What is measured, declared once: its name, what kind of number it is, and what it says."""
+
+    name: str
+    kind: MetricKind
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSample:
+    """One number, with the values of its family's labels in their order."""
+
+    value: float
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricHistogram:
+    """What a histogram says: how many were at most each bound (and the last: above all), and their sum."""
+
+    bounds: Sequence[float]
+    counts: Sequence[int]
+    total: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricFamily:
+    """A family with what was found."""
+
+    family: FamilyInfo
+    samples: Sequence[MetricSample] = ()
+    spread: MetricHistogram | None = None
+
+
+@dataclass(slots=True)
+class Buckets:
+    """Counts values by how large they are. Changes; `spread` is what it says now."""
+
+    bounds: tuple[float, ...]
+    counts: list[int] = field(default_factory=list[int])
+    total: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Begin at zero."""
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        place = next((at for at, bound in enumerate(self.bounds) if value <= bound), len(self.bounds))
+        self.counts[place] += 1
+        self.total += value
+
+    def spread(self) -> MetricHistogram:
+        """Return what was counted until now."""
+        return MetricHistogram(bounds=self.bounds, counts=tuple(self.counts), total=self.total)
+
 
 INFO: Final = FamilyInfo(
     "harken_build_info", MetricKind.GAUGE, "Always 1; the label says which version runs.", ("version",)
@@ -126,6 +191,51 @@ FAMILIES: Final = (
 )
 
 
+_TOTAL: Final = "_total"  # the library knows counters without it, and writes it
+
+
+@dataclass(frozen=True, slots=True)
+class MetricCollector:
+    """The families of one answer, as the library takes them."""
+
+    families: Sequence[MetricFamily]
+
+    def collect(self) -> Iterator[Metric]:
+        """Return each family with its samples."""
+        from prometheus_client.metrics_core import Metric
+
+        for measured in self.families:
+            info = measured.family
+            name = info.name.removesuffix(_TOTAL) if info.kind is MetricKind.COUNTER else info.name
+            metric = Metric(name, info.help, info.kind.value)
+            for sample in measured.samples:
+                labels = zip(info.labels, map(_sound, sample.labels), strict=True)
+                metric.add_sample(info.name, dict(labels), sample.value)
+            if measured.spread is not None:
+                _add_spread(metric, measured.spread)
+            yield metric
+
+
+def exposition(found: Sequence[MetricFamily]) -> str:
+    """Return everything that was measured in the text format of Prometheus, version 0.0.4."""
+    from prometheus_client.exposition import generate_latest
+
+    return generate_latest(MetricCollector(found)).decode()
+
+
+def _add_spread(metric: Metric, spread: MetricHistogram) -> None:
+    counts = list(accumulate(spread.counts))
+    for bound, count in zip((*spread.bounds, math.inf), counts, strict=True):
+        metric.add_sample(f"{metric.name}_bucket", {"le": "+Inf" if math.isinf(bound) else f"{bound:g}"}, count)
+    metric.add_sample(f"{metric.name}_sum", {}, spread.total)
+    metric.add_sample(f"{metric.name}_count", {}, counts[-1])
+
+
+def _sound(label: str) -> str:
+    # Half of a surrogate pair has no UTF-8, and the answer is UTF-8.
+    return label.encode("utf-8", "replace").decode()
+
+
 class HeldDrafts(Protocol):
     """The part of the intake that is measured."""
 
@@ -163,7 +273,7 @@ class Metrics:
     async def text(self) -> str:
         """Return every number as Prometheus reads them."""
         found = {measured.family.name: measured for measured in await self._gathered()}
-        return exposition(found[family.name] for family in FAMILIES)
+        return await anyio.to_thread.run_sync(exposition, [found[family.name] for family in FAMILIES])
 
     async def _gathered(self) -> list[MetricFamily]:
         outbox = await self.store.outbox.counts()

@@ -30,7 +30,6 @@ from harken import __version__
 from harken.errors import HarkenError, NotFound, UserError
 from harken.inbox.ticker import NAMES, RESET, Follower, Ticker, TickerStep
 from harken.memory import json_bytes, out_of_memory
-from harken.surfaces.web.exposition import MEDIA_TYPE
 from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.guard import IS_OPEN, ClientCheck, HttpGuard, too_large
 from harken.surfaces.web.page.automation import automation_routes
@@ -162,6 +161,7 @@ async def _arguments(request: Request) -> object:
 
 RETRY_SECONDS: Final = 5
 UNAVAILABLE: Final = 503
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def probe_routes(front: WebContext) -> list[Route]:
@@ -187,7 +187,7 @@ async def _readiness(front: WebContext, _request: Request) -> Response:
 
 
 async def _metrics(front: WebContext, _request: Request) -> Response:
-    return Response(await front.metrics(), headers={"content-type": MEDIA_TYPE})
+    return Response(await front.metrics(), headers={"content-type": METRICS_TYPE})
 
 
 _log = logging.getLogger("harken.http")
