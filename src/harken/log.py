@@ -1,4 +1,4 @@
-"""The daemon's log: one line per record, whatever the record contains, as text or as a JSON object.
+"""The daemon's log: one line per record, as text or as a JSON object.
 
 Standard library logging, set up for the time of a `with` block and put back afterwards. Text from outside may be part
 of a message, so every character that could begin a line or act on a terminal is written as an escape, and what has the

@@ -1,6 +1,6 @@
 """Memory that is bounded, as by `ulimit -v`: what is done so that running out of it is an error and not a crash.
 
-Allocators reserve address space that nobody uses, and libraries in C do not all survive an allocation that fails. It
+Allocators reserve address space that is never used, and libraries in C do not all survive an allocation that fails. It
 decides nothing about messages. Everything that makes JSON is above; there are only the errors below.
 """
 
@@ -43,7 +43,7 @@ def bound_arenas() -> None:
 
 
 def allowed_bytes() -> int | None:
-    """Return how much memory this process may use, None if nobody has set a bound."""
+    """Return how much memory this process may use, None if no bound is set."""
     if find_spec("resource") is None:
         return None  # as on Windows
     resource = import_module("resource")

@@ -288,8 +288,8 @@ async def _noted_nowhere() -> None:
 class OutgoingReply:
     """A reply on its way out. `key` is the same each time it is tried.
 
-    `tried_at` is when it was last handed over, if it is not known what came of that: it may have been sent then.
-    Whoever sends it awaits `hand_over` right before it may leave, each time, so that a crash after that is known.
+    `tried_at` is when it was last handed over, if it is not known what came of that: it may have been sent then. Its
+    sender awaits `hand_over` right before it may leave, each time, so that a crash after that is known.
     """
 
     key: str
@@ -341,7 +341,7 @@ class Task:
 
     @property
     def consumer(self) -> Consumer:
-        """As whom its sessions read."""
+        """The consumer that its sessions read as."""
         return Consumer(self.mailbox)
 
     def state(self, *, is_running: bool) -> TaskState:
@@ -386,7 +386,7 @@ def record(
 ) -> dict[str, object]:
     """Return the documented record of a message. `consumed_by` are the consumers that have seen it.
 
-    `written` is for whoever writes the times of many at once, and has some of them already.
+    `written` is for a caller that writes the times of many at once, and has some of them already.
     """
     received_at = written(message.received_at)
     return {

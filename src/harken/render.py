@@ -1,7 +1,7 @@
 """The only place where outside text is made ready for a model: attributed, with its trust and what that means.
 
 Pure. The owner's text is the user's own instruction, a known sender's a request, everything else is data. Every
-rendering carries the delivery id, whose return is the proof that it was seen, and says when it is a repeat.
+rendering carries the delivery id, which proves that it was seen when it comes back, and says when it is a repeat.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def cut(entry: dict[str, object], field: str) -> dict[str, object]:
 def first_words(text: str) -> str:
     """Return the beginning of a text, up to the end of a word where there is one.
 
-    It is half of it at most: whoever was given all of a text has been given the message.
+    It is half of it at most: a reader that has all of a text has the message.
     """
     beginning = text[: min(FIRST_WORDS_CHARS, len(text) // 2)]
     end = max(beginning.rfind(" "), beginning.rfind("\n"))
@@ -228,8 +228,8 @@ def telling(
 ) -> str:
     """Messages as a hook, a wake or the claude channel gives them: whole, or (`left`) by their headers.
 
-    Each text stands between two lines that name its delivery, which nobody outside can guess: a text cannot end its
-    own frame. Not `is_listed`: of what is left only the number is told, because even a name is somebody else's word.
+    Each text stands between two lines that name its delivery, which no sender can guess: a text cannot end its own
+    frame. Not `is_listed`: of what is left only the number is told, because even a name is the word of another.
     `is_least`: there may be more than what is left here.
     """
     parts = [f"Harken: {_number(len(offers))} arrived. {FRAMED}"] if offers else []
@@ -295,7 +295,7 @@ def injected(messages: Sequence[Message]) -> str:
 
 
 def _channel_line(message: Message, delivery: str, rest: str) -> str:
-    """One channel message on one line, whatever it says: it can neither end its block nor pose as another."""
+    """One channel message on one line: it can neither end its block nor pose as another."""
     text = on_one_line(message.text)
     shown = text if fits_a_line(message) else f"{text[:BLOCK_CHARS]}… ({rest})"
     mark = turns.line_mark(delivery) if delivery else "] "
@@ -306,7 +306,7 @@ def _channel_line(message: Message, delivery: str, rest: str) -> str:
 
 
 def announcement(left: Sequence[Message], *, is_listed: bool, is_least: bool = False) -> str:
-    """Return the line that says that messages wait whose text is not told here."""
+    """Return the line that says that messages wait, without their texts."""
     if not is_listed:
         return still_waiting(len(left), is_least=is_least)
     return f"{_number(len(left))} too long for here; inbox_pull gives the text:"

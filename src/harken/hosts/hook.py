@@ -21,7 +21,7 @@ from harken.sessions.turns import holds
 
 
 class Voice(StrEnum):
-    """Whose word a text seems to be to the model that gets it through a surface."""
+    """Who seems to speak, to the model that gets a text through a surface."""
 
     OUTSIDE = "outside"  # marked by the host as coming from elsewhere: bodies may go
     USER = "user"  # like the user's or the developer's own: bodies of the owner only, for the rest a notice
@@ -76,7 +76,7 @@ class HookAdapter(Protocol):
 
     @property
     def voices(self) -> Mapping[HookMoment, Voice]:
-        """Whose word a text is to the model at each of those moments."""
+        """The `Voice` in which the model takes a text, by moment."""
         ...
 
     @property

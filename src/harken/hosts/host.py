@@ -156,7 +156,7 @@ GENERIC: Final = Host(name="generic", title="any other client")
 
 
 def answers_one_prompt(host: Host, argv: Sequence[str]) -> bool:
-    """Whether a host that was started with these words answers one prompt and ends: nobody can wake it."""
+    """Whether a host that was started with these words answers one prompt and ends, so it cannot be woken."""
     words = {part for word in argv[1:] for part in ((word, *word.split("=", 1)) if word.startswith("--") else (word,))}
     return not host.one_shot_words.isdisjoint(words) and host.lasting_words.isdisjoint(words)
 
@@ -172,7 +172,7 @@ class FoundMark:
 
 
 def find_marks(environ: Mapping[str, str], known: Mapping[str, HostMarks]) -> Sequence[FoundMark]:
-    """Return the hosts whose marks an environment has, one mark for each; several when one has started another."""
+    """Return the marks of hosts in an environment, one for each host; several when one has started another."""
     found: list[FoundMark] = []
     for host, marks in known.items():
         # A variable without a value is one that somebody has taken away.
@@ -209,7 +209,7 @@ def is_program_of(argv: Sequence[str], marks: HostMarks) -> bool:
 
 
 def host_of_program(argv: Sequence[str], known: Mapping[str, HostMarks]) -> str:
-    """Return the host whose program a process runs; empty for any other."""
+    """Return the host that a process is the program of; empty for any other."""
     return next((host for host, marks in known.items() if is_program_of(argv, marks)), "")
 
 

@@ -1,4 +1,4 @@
-"""What an agent is told about Harken, in a few lines: whose word a message is, and how it is answered.
+"""What an agent is told about Harken, in a few lines: who speaks in a message, and how it is answered.
 
 Pure text, snapshot-tested; it describes and does not command. Where a host reads it (AGENTS.md, a skill, a command)
 is the host module's business; messages themselves never pass here, they go through `render.py`.
@@ -118,7 +118,7 @@ def skill_text(abilities: Abilities, name: str = INBOX) -> str:
 
 
 def command_text(abilities: Abilities, arguments: str = "", *, name: str = INBOX) -> str:
-    """Return what a skill means, for hosts whose commands are texts; `arguments` is what follows its name."""
+    """Return what a skill means, for hosts with commands that are texts; `arguments` is what follows its name."""
     text = _COMMANDS[name].format(tool=abilities.tool_prefix, trust=_TRUST)
     return f"{text}\nWhat the user added: {arguments}\n" if arguments else text
 

@@ -52,7 +52,7 @@ def _identity(pid: int) -> str:
 
 
 def is_alive(pid: int, identity: str) -> bool | None:
-    """Whether the process that had this identity is still there; None: some process is, and which, nobody can say."""
+    """Whether the process that had this identity is still there; None: a process is, which may be another one."""
     if pid <= 1 or not psutil.pid_exists(pid):
         return False
     return is_same_process(identity, identity_of(pid))

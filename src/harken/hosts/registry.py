@@ -117,7 +117,7 @@ def hook_adapter(name: str) -> HookAdapter | None:
 
 
 def interactive(name: str) -> InteractiveCommand:
-    """Return how a person starts a host; raises `NotFound` for one that nobody starts in a terminal."""
+    """Return how you start a host; raises `NotFound` for one without a command for a terminal."""
     host = hosts()[host_name(name)]
     if host.interactive is None:
         raise _missing(host, "command for a terminal")

@@ -123,7 +123,7 @@ def unsayable(title: str, tools: Sequence[Tool]) -> str:
 
 
 def without_keys(server: ToolServer, names: Collection[str]) -> dict[str, str]:
-    """Return the variables of a server whose host would hand it the keys of the model: they are empty for it."""
+    """Return the variables of a server that its host would hand the keys of the model: they are empty for it."""
     return {
         **{name: "" for name in sorted(names) if _KEY.search(name) and name not in VARIABLES},
         **server.env,

@@ -1,1 +1,1 @@
-"""Ways a message reaches somebody: MCP tools, the command line's socket, HTTP. Adapters over `Inbox`, no policy."""
+"""Ways a message reaches its reader: MCP tools, the command line's socket, HTTP. Adapters over `Inbox`, no policy."""

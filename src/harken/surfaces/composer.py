@@ -1,7 +1,7 @@
 """Tells a session what waits for it, in one text: chosen to fit, offered, rendered, and accounted for.
 
-Used by whatever can hand a text to a host: hooks, wakes, the claude channel. Choosing comes before offering, so what
-does not fit stays queued and is only announced. Whether the text arrived, the carrier of it has to say.
+Hooks, wakes and the claude channel use it. Choosing comes before offering, so what does not fit stays queued and is
+only announced. Whether the text arrived, the carrier of it has to say.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_OWED = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurfaceProfile:
-    """How a session can be told: through what, how much, with whose voice, and at which place in its turn."""
+    """How a session can be told: by which surface, how much, as which voice, and in which phase of its turn."""
 
     surface: str
     most_chars: int
@@ -108,7 +108,7 @@ class HookComposer:
             await self._inbox.proofs.withdraw(session.key, told.carrier)
 
     async def give_up(self, session: Session, told: HookText) -> None:
-        """Nobody knows whether the text arrived: what it carried is offered again, as a repeat."""
+        """The text may have arrived: what it carried is offered again, as a repeat."""
         session.not_carried(told.carrier, told.noticed)
         if told.deliveries:
             await self._inbox.proofs.release(session.key, [told.carrier])

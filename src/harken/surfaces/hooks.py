@@ -172,7 +172,7 @@ class HookHandler:
             self._inbox.sessions.note_change(result.session.key)
 
     async def take_back(self, result: HookResult, *, is_unknown: bool = False) -> None:
-        """Nothing of what a hook should have printed was printed, or (`is_unknown`) nobody can say."""
+        """Nothing of what a hook should have printed was printed, or (`is_unknown`) it cannot be known."""
         if result.session is None:
             return
         self._settle(result)
@@ -250,7 +250,8 @@ def _notice_moments(adapter: HookAdapter) -> frozenset[str]:
 def _fields(payload: bytes) -> Mapping[str, object] | None:
     """Return a payload's fields. Of one that is cut off or broken, those at its beginning: they name the session.
 
-    Hosts write what strict readers refuse: half of an emoji that they cut, for example. That must silence nobody.
+    Hosts write what strict readers refuse: half of an emoji that they cut, for example. That must not silence a
+    session.
     """
     text = sound_json(payload).decode("utf-8", "replace")
     try:

@@ -43,7 +43,7 @@ Notify = Callable[[str, Mapping[str, object]], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BellWaker:
-    """Wakes a session whose host watches its bell."""
+    """Wakes a session by its bell, which the host watches."""
 
     session: Session
     ring: Callable[[Session], bool]
@@ -60,7 +60,7 @@ class BellWaker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextWaker:
-    """Wakes a session by a text that somebody else brings to it."""
+    """Wakes a session by a text that a program beside it brings."""
 
     name: str
     session: Session

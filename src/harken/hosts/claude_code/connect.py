@@ -1,8 +1,8 @@
 """Connecting Claude Code: a plugin in a marketplace of Harken's own, installed and removed by Claude Code's commands.
 
-Makes plans from what it finds and writes nothing. A folder is connected in Claude Code's local scope, whose settings
-file git does not track; the project's own files stay as they are, CLAUDE.md among them: the plugin itself tells each
-session what a message is. What it contains is in `plugin.py`.
+Makes plans from what it finds and writes nothing. A folder is connected in Claude Code's local scope; git does not
+track the settings file of that scope; the project's own files stay as they are, CLAUDE.md among them: the plugin itself
+tells each session what a message is. What it contains is in `plugin.py`.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class _ClaudeConnector:
     def check(self, place: InstallTarget) -> Sequence[CheckFinding]:
         """Look whether Claude Code itself sees the plugin and will run its hooks.
 
-        Not by `claude mcp get`, which starts the server: it leaves files behind that nobody would take away again.
+        Not by `claude mcp get`, which starts the server: it leaves files behind that nothing takes away again.
         """
         place = _rooted(place)
         if _is_connected_everywhere(place):

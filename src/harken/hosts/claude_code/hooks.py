@@ -1,9 +1,9 @@
 """Claude Code's hooks: its JSON as an `HookEvent`, and a text as the JSON that it passes on to its model.
 
-Pure. Its model is told to take what hooks say as feedback from the user, so the frame around each text, which names
-its sender and what it is to be treated as, matters here more than elsewhere; senders that nobody knows do not come this
-way. What the bell brings is marked by Claude Code itself as not from the user. A wake also runs the prompt hook, with
-its text as prompt.
+Pure. Its model is told to take what hooks say as feedback from the user, so the frame around each text, which names its
+sender and what it is to be treated as, matters here more than elsewhere; unknown senders do not come this way. What the
+bell brings is marked by Claude Code itself as not from the user. A wake also runs the prompt hook, with its text as
+prompt.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ClaudeCodeHooks:
 
     @property
     def voices(self) -> Mapping[HookMoment, Voice]:
-        """Whose word a text is to the model at each of those moments."""
+        """The `Voice` in which the model takes a text, by moment."""
         return _VOICES
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:

@@ -1,9 +1,9 @@
 """The plugin that Claude Code installs: MCP server, hooks, the skills `/inbox` and `/channel`. A marketplace of one.
 
-Pure: names and contents of files. Every command has the interpreter and Harken's home written out, because hosts
-start them with an environment of their own making. The agent is told whose word a message is by a hook at the start:
-what the server says of itself is missing from a turn that a message begins, and CLAUDE.md is read by other programs
-too, but not in every worktree. `connect.py` puts the files in place.
+Pure: names and contents of files. Every command has the interpreter and Harken's home written out, because hosts start
+them with an environment of their own making. A hook at the start tells the agent who speaks in a message: what the
+server says of itself is missing from a turn that a message begins, and CLAUDE.md is read by other programs too, but not
+in every worktree. `connect.py` puts the files in place.
 
 The plugin's server is also Claude Code's channel, its own push. A session listens to it by an option of its command
 line; without one Claude Code drops what is pushed, silently, so nothing is pushed then. That a session listens is not
@@ -61,7 +61,7 @@ def plugin_id(place: InstallTarget) -> str:
 
 
 def is_plugin_id(value: str) -> bool:
-    """Return whether this is what Claude Code calls the plugin, of whatever scope."""
+    """Return whether this is what Claude Code calls the plugin, in any scope."""
     return re.fullmatch(rf"{PLUGIN}@harken(-[0-9a-f]{{{_MARK_CHARS}}})?", value) is not None
 
 

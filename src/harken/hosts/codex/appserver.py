@@ -1,7 +1,7 @@
 """A small client of Codex's app server: a private one over stdio, or the one that terminals share, over its socket.
 
-Only what connecting and waking need: one request at a time, each with a bound. It decides nothing. Whatever goes wrong
-on the other side becomes `Unavailable`; what it tells without being asked is passed over.
+Only what connecting and waking need: one request at a time, each with a bound. It decides nothing. An error of the
+other side becomes `Unavailable`; its notifications are passed over.
 """
 
 from __future__ import annotations

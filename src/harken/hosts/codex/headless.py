@@ -3,8 +3,8 @@
 The run has a home of its own with settings written for it, so nothing of the person's is there: no hooks, servers,
 plugins, skills, rules or AGENTS.md. Their sign-in is linked into it, and what chooses a model and its provider is
 copied. The folder is marked as untrusted, so its `.codex` and AGENTS.md stay unread. Codex has no tools for reading
-files: everything it reads, it reads with its shell. So reading cannot be given without the shell. Whatever it does on
-the disk is done in the system's sandbox. That knows what is held at the top of the folder only; a hook of ours, the one
+files: everything it reads, it reads with its shell. So reading cannot be given without the shell. What it does on the
+disk is done in the system's sandbox. That knows what is held at the top of the folder only; a hook of ours, the one
 that is left, knows it in every folder, and is asked before each patch.
 """
 
@@ -237,7 +237,7 @@ def _arguments(item: Mapping[str, object]) -> str:
 
 
 def _held(item: Mapping[str, object]) -> str:
-    """Return why a call that was begun was not let through; empty when it was, whatever became of it."""
+    """Return why a call that was begun was not let through; empty when it was."""
     status, kind = item.get("status"), item.get("type")
     if kind == "file_change" and status in {"failed", "declined"}:
         return "the change was not made"

@@ -1,8 +1,8 @@
 """How Codex's hooks speak: its payloads as events, and texts as the JSON that it passes on to its model.
 
-Pure. Whatever a hook says arrives with the developer's authority, and what holds up the end of a turn with the
-user's, so no moment may carry an outsider's words. Codex drops an answer with a key that it does not know, without a
-word: each event has exactly its own shape.
+Pure. What a hook says arrives with the developer's authority, and what holds up the end of a turn with the user's, so
+no moment may carry an outsider's words. Codex drops an answer with a key that it does not know, without a word: each
+event has exactly its own shape.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CodexHooks:
 
     @property
     def voices(self) -> Mapping[HookMoment, Voice]:
-        """Whose word a text is to the model."""
+        """The `Voice` in which the model takes a text."""
         return _VOICES
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:

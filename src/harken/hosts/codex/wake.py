@@ -5,9 +5,9 @@ itself looks into its queue every few seconds; after Esc it does not, and a mess
 surprise after the next prompt. So what is not taken in time is taken back, and the wake has failed.
 
 The shared server keeps a thread for about a minute after its terminal was closed. A turn started then would run with
-the session's rights and nobody would see it, so a thread is woken only when there is a terminal for each thread that a
-terminal can be showing. Which one shows which is nowhere told. But a terminal touches a file of each thread when it
-first shows it, also of one that it resumes: what was touched last before a terminal began is not what that one shows.
+the session's rights, unseen, so a thread is woken only when there is a terminal for each thread that a terminal can be
+showing. Which one shows which is nowhere told. But a terminal touches a file of each thread when it first shows it,
+also of one that it resumes: what was touched last before a terminal began is not what that one shows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = logging.getLogger("harken.hosts.codex")
 
 
 class _NoWakeAnswer(Unavailable):
-    """A text was handed over, and nobody said what became of it."""
+    """A text was handed over, and Codex did not say what became of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def doubt(name: str, loaded: Sequence[LoadedThread], starts: Sequence[float]) ->
 
 
 async def _should_be_shown(server: AppServer, name: str) -> bool | None:
-    """Whether a thread is one that a terminal began, for its person; None while nobody knows who began it."""
+    """Whether a thread is one that a terminal began, for its person; None while it is not known which."""
     thread = _thread(await server.call("thread/read", {"threadId": name}))
     if thread.get("originator") is None:
         return None

@@ -1,8 +1,8 @@
 """Does a plan, and takes it back: the only module that writes into other programs' folders.
 
-Each step is recorded before it is done. Taking back goes through the record from its end: what is as we left it
-becomes what it was, byte for byte; where somebody has written since, the host's `removal` takes out our entries and
-leaves the rest. It shows nothing and asks nobody: the command line does that, above.
+Each step is recorded before it is done. Taking back goes through the record from its end: what is as we left it becomes
+what it was, byte for byte; where the file was changed since, the host's `removal` takes out our entries and leaves the
+rest. It shows nothing and asks nothing: the command line does that, above.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def apply(
 
 
 def _blocks(plan: ConnectPlan, record: ConnectRecord, shared: Collection[str]) -> tuple[str, ...]:
-    """Return the files whose marked block is ours to take out; one that stood there before any of us stays."""
+    """Return the files with a marked block of ours to take out; a block that stood there before stays."""
     changes = [step for step in plan.steps if isinstance(step, FileEdit) and is_change(step)]
     new = {
         step.path for step in changes if step.path in plan.blocks and block_text(step.before, file=step.path) is None
@@ -296,7 +296,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of a command, with whatever it started."""
+    """End what is left of a command, with the processes that it started."""
     with suppress(ProcessLookupError, PermissionError):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

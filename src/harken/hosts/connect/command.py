@@ -1,8 +1,8 @@
 """The commands that hosts are given: the edge over stdio, and a hook as one line for `sh`.
 
 A hook after a tool runs at every tool call of an agent, so the line first looks whether the host's bell rings, which
-costs about a millisecond. Whatever is missing (an interpreter that was removed, a home that is gone), it ends with 0
-and prints nothing: a host must never notice a Harken that is not there.
+costs about a millisecond. Where something is missing (an interpreter that was removed, a home that is gone), it ends
+with 0 and prints nothing: a host must never notice a Harken that is not there.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class InstallTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectOptions:
-    """What the person chose. Whatever costs them something, they have to name."""
+    """What you chose. A way that costs you something is never a default."""
 
     wake: str = ""  # a way to be woken that is not the host's default, by the host's own name for it
 

@@ -81,7 +81,7 @@ class ConnectRecord:
 
 
 def key_of(host: str, project: Path | None) -> str:
-    """Return the name under which a connection is recorded; a project is the same by whatever links it is reached."""
+    """Return the name under which a connection is recorded; a project is the same by any link that leads to it."""
     if project is None:
         return host
     try:
@@ -115,7 +115,7 @@ def records(harken: Path) -> list[ConnectRecord]:
 
 
 def shared_blocks(harken: Path, key: str) -> frozenset[str]:
-    """Return the files whose marked block is used by connections other than this one."""
+    """Return the files with a marked block that other connections use."""
     return frozenset(path for record in records(harken) if record.key != key for path in record.blocks)
 
 

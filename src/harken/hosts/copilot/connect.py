@@ -307,7 +307,7 @@ def _telling(place: InstallTarget, wake: str) -> tuple[Sequence[FileEdit], Seque
 
 
 def _own_change(path: Path, abilities: Abilities | None) -> FileEdit:
-    """Return our file in a project with the block, or without it; what somebody added to it stays."""
+    """Return our file in a project with the block, or without it; what was added to it stays."""
     before = read(path)
     if abilities is not None:
         after: bytes | None = with_block(_FOR_ALL if before is None else before, abilities, path)

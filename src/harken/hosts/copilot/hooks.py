@@ -50,7 +50,7 @@ class CopilotHooks:
 
     @property
     def voices(self) -> Mapping[HookMoment, Voice]:
-        """Whose word a text is to the model."""
+        """The `Voice` in which the model takes a text."""
         return _VOICES
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:

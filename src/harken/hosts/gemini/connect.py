@@ -1,8 +1,8 @@
 """Connecting Gemini CLI: an MCP server and hooks in its settings, a rules file of our own, a block in GEMINI.md.
 
-Makes plans from what it finds and writes nothing. Gemini leaves files behind whenever it runs, even for its version,
-so it is only ever asked in a scratch home, with a copy of the settings. It passes on the few words that the server
-says of itself; whose word a message is stands in the block.
+Makes plans from what it finds and writes nothing. Gemini leaves files behind whenever it runs, even for its version, so
+it is only ever asked in a scratch home, with a copy of the settings. It passes on the few words that the server says of
+itself; the block says who speaks in a message.
 """
 
 from __future__ import annotations

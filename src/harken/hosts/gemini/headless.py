@@ -439,7 +439,7 @@ def _command(prefix: Sequence[str]) -> str:
 
 
 def _limits(name: str, tools: Sequence[Tool]) -> Iterator[str]:
-    """Yield the rules for a tool whose arguments can lead out of the folder."""
+    """Yield the rules for a tool with arguments that can lead out of the folder."""
     match name:
         case "glob":
             yield _rule(name, "allow", _ALLOW, _is("pattern", _PLAIN_GLOB))

@@ -225,7 +225,7 @@ def _settings_of(environ: Mapping[str, str], home: Path) -> dict[str, object]:
 
 
 def _rooted(settings: Mapping[str, object], folder: Path, home: Path) -> dict[str, object]:
-    """Return settings whose references to files mean the same from another home."""
+    """Return settings with references to files that mean the same from another home."""
 
     def root(found: re.Match[str]) -> str:
         if found[1] == "env":

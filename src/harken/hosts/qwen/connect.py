@@ -2,7 +2,7 @@
 
 Makes plans from what it finds and writes nothing. Qwen leaves files behind when it runs, so it is only ever asked in a
 scratch home, with a copy of the settings. Only current versions pass on what the server says of itself, and those few
-words are not enough: whose word a message is stands in a block in QWEN.md, in a project in AGENTS.md.
+words are not enough: who speaks in a message is said in a block in QWEN.md, in a project in AGENTS.md.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 It runs in its bare mode, which reads no settings at all, neither of the person nor of the folder: no hooks, servers,
 extensions, skills, commands, instructions. What is needed of the person's settings to sign in and to choose a model is
-handed over as arguments and variables, and their sign-in file is linked into a home of the run's own.
-Bare mode has few tools; those that the rule does not name are excluded. Reading is confined by asking: whatever lies
-outside the folder, links included, needs a permission that nobody is there to give. Changing files and commands cannot
-be fenced like that, so these are refused.
+handed over as arguments and variables, and their sign-in file is linked into a home of the run's own. Bare mode has few
+tools; those that the rule does not name are excluded. Reading is confined by asking: a path outside the folder, links
+included, needs a permission, and a run has no person to give it. Changing files and commands cannot be fenced like
+that, so these are refused.
 """
 
 from __future__ import annotations

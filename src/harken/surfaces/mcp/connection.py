@@ -1,6 +1,6 @@
 """One agent's MCP connection: the lines of a socket on one side, the SDK's server on the other.
 
-Two things happen before the SDK sees a line: `server/discover` is declined for hosts whose push needs the 2025
+Two things happen before the SDK sees a line: `server/discover` is declined for hosts that need, for push, the 2025
 handshake (a connection that negotiated 2026-07-28 has no way to push), and the order of requests, answers and
 cancellations is noted, because it is evidence. Hints (log ping, resource update) go straight to the wire.
 """
@@ -87,7 +87,7 @@ class Connection:
             self._outlet.hint("notifications/resources/updated", {"uri": INBOX_URI})
 
     def _greeted(self, session: Session) -> None:
-        """The session is known: let whoever can push to it, or ask its person, have the way to do so."""
+        """The session is known: let the daemon push to it, and ask its person."""
         if self._greet is not None:
             self._greet(session, self._hello, self._outlet.hint, self._agent.ask)
 
@@ -164,7 +164,7 @@ class Connection:
         return self._calls.discard(request) or session.forget_carrier(self._calls.carrier(request))
 
     def _note_loss(self, request: str) -> None:
-        """A request will get no answer: what was offered to it has reached nobody."""
+        """A request will get no answer: what was offered to it did not arrive."""
         self._open.discard(request)
         if self._calls.cancel(request):
             self._take_back(request)
@@ -179,7 +179,7 @@ class Connection:
             self._tasks.start_soon(self._inbox.proofs.withdraw, session.key, self._calls.carrier(request))
 
     async def _reject(self, line: bytes, error: ValidationError) -> None:
-        """Answer what is not JSON-RPC, under its id where it has one: whoever sent it waits for that."""
+        """Answer what is not JSON-RPC, under its id where it has one: the client waits for that."""
         is_json = error.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid"
         if is_json:
             await self._outlet.send_error(_id_of(line), types.INVALID_REQUEST, "This is not a JSON-RPC 2.0 message.")

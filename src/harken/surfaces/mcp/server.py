@@ -118,7 +118,7 @@ class AgentServer:
         return server
 
     async def _instruct(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Answer a greeting with the instructions for whoever greets; the SDK knows one text for all."""
+        """Answer a greeting with the instructions for this client; the SDK knows one text for all."""
         result = await call_next(ctx)
         if ctx.method not in GREETINGS or not isinstance(result, dict):
             return result
@@ -454,7 +454,7 @@ class _Line:
 
 
 class Outlet:
-    """Takes lines to a socket. It tells whose answer was written, and whose was lost because it is too large."""
+    """Takes lines to a socket. It tells which requests were answered, and which answers were too large."""
 
     def __init__(self, stream: ByteSendStream, answered: Callable[[str], None], lost: Callable[[str], None]) -> None:
         self._stream = stream

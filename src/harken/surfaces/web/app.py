@@ -125,7 +125,7 @@ async def _verb(desk: Callable[[], CallContext], request: Request) -> Response:
 
 
 async def _until_gone(request: Request, desk: CallContext, verb: str, arguments: object) -> object:
-    """Do what a verb says, unless the client goes away first: a wait that nobody reads consumes nothing."""
+    """Do what a verb says, unless the client goes away first: then a wait consumes nothing."""
     result: object = None
     failure: HarkenError | None = None
 

@@ -1,11 +1,10 @@
 """Who may speak HTTP to the daemon: the right Host, no foreign Origin, the token or the proof of a signed-in page.
 
-Host and Origin stop web pages the person happens to visit (also through DNS rebinding); the token and the proofs,
-which only the same user's programs can have or make, stop everyone else. Nothing that a browser sends by itself
-counts: a browser that only goes to an address gets the shell of the page, which holds no data. Where the system
-tells whose program asks, that of another account or of a run is refused whatever it has; only probes are for everyone.
-Every answer leaves with headers that keep a page from loading or running anything of others, and others from embedding
-it.
+Host and Origin stop web pages the person happens to visit (also through DNS rebinding); the token and the proofs, which
+only the same user's programs can have or make, stop everyone else. Nothing that a browser sends by itself counts: a
+browser that only goes to an address gets the shell of the page, which holds no data. Where the system tells which
+program asks, one of another account or of a run is refused in spite of any proof; only probes are for everyone. Every
+answer leaves with headers that keep a page from loading or running anything of others, and others from embedding it.
 """
 
 from __future__ import annotations
@@ -197,7 +196,7 @@ class HttpGuard:
         return None
 
     def _unknown(self, asked: _GuardedRequest) -> _Refusal | None:
-        """Return why whoever asks is not let further, or None; a proof is looked at later."""
+        """Return why a request is refused, or None; a proof is looked at later."""
         if "authorization" in asked.headers:
             scheme, _, given = asked.get("authorization").partition(" ")
             is_right = hmac.compare_digest(given.strip().encode("latin-1"), self._token)
@@ -231,7 +230,7 @@ def _no_token() -> Forbidden:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Return how a body is received that ends in an error when it is longer than it may be, whatever it said."""
+    """Return how a body is received: with an error when it is longer than it may be or than it said."""
     size = 0
 
     async def bounded() -> Message:
@@ -246,7 +245,7 @@ def _bounded(receive: Receive) -> Receive:
 
 
 async def _whole(receive: Receive) -> bytes | _Refusal:
-    """Return a body as a whole; it has to be looked at before anybody acts on it."""
+    """Return a body as a whole; it is looked at before it is acted on."""
     body = bytearray()
     while True:
         message = await receive()

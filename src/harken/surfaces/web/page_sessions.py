@@ -93,7 +93,7 @@ class PageSessions:
         return hmac.digest(self._key, f"{session.id}\n{session.host}\n{which}".encode(), hashlib.sha256)
 
     def generations(self, session: PageSession) -> Sequence[int]:
-        """Return the generations whose keys are good now, the newest first."""
+        """Return the generations with keys that are good now, the newest first."""
         renewed_at = session.renewed_at
         if renewed_at is None:
             return [session.generation]
@@ -151,7 +151,7 @@ class PageSessions:
         return True
 
     def end_elsewhere(self, hosts: Collection[str]) -> None:
-        """End the sessions of other addresses than ours: who is there now may be anybody."""
+        """End the sessions of other addresses than ours: another program may be there now."""
         for session in self.all():
             if session.host not in hosts:
                 self.end(session.id)

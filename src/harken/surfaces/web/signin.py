@@ -1,9 +1,9 @@
 """Signing in: a link that works once makes a browser hold a key that never leaves it.
 
 `harken open` asks for the link. Its secret stands behind the `#`, which no browser sends: the page shows that it has
-it, the daemon shows the same, and only then gives the page its key, hidden under the secret. Whoever else listens at
-this port gets nothing of worth, and cannot pass for the daemon. A link lasts two minutes, works once and is held in
-memory only. Each request then proves that its sender holds the key (`proofs.py`); what is refused besides is in
+it, the daemon shows the same, and only then gives the page its key, hidden under the secret. Another program that
+listens at this port gets nothing of worth, and cannot pass for the daemon. A link lasts two minutes, works once and is
+held in memory only. Each request then proves that its sender holds the key (`proofs.py`); what is refused besides is in
 `guard.py`. The routes are `/sign-in`, `/renew-key` and `/sign-out`. The page of a link holds no data; what it does is
 in `page/static/signin.js`.
 """
@@ -76,7 +76,7 @@ class _Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageVisit:
-    """A request whose proof is good, and the key that made it."""
+    """A request with a good proof, and the key that made it."""
 
     session: PageSession
     proof: Proof
@@ -118,7 +118,7 @@ class SignIns:
         return SignInAnswer(session=session.id, key=key, proof=proof)
 
     def check(self, header: str, asking: SignedRequest) -> PageVisit | None:
-        """Return whose request it is; None when its proof is not good, or is good no longer."""
+        """Return the session of a request; None when its proof is not good, or is good no longer."""
         proof = Proof.parse(header)
         session = self.sessions.find(proof.session, asking.host) if proof is not None else None
         if proof is None or session is None:

@@ -276,7 +276,7 @@ def _dumped(value: object, indent: str | None, separators: tuple[str, str]) -> s
 
 
 def _gap(text: str, root: JsonNode) -> str:
-    """Return what follows a colon: taken from the first value whose colon stands directly before it, or one space."""
+    """Return what follows a colon: nothing or one space, as after the first key."""
     for entry in root.entries:
         if entry.key is not None:
             return "" if text[entry.node.start - 1] == ":" else " "

@@ -1,9 +1,9 @@
 """Texts of messages as HTML that can do nothing: no script, no style, no image, no way out of its box. Pure.
 
-Two independent parts see to it: the renderer escapes whatever markup the text holds, and the sanitiser keeps only a
-short list of tags of what the renderer made. Every text is hostile, and long ones cost time: above a bound they are
-shown as they are, without markup. Links name the host they lead to, whatever their text says; and where markup would
-hide words that an agent reads, the text is shown as it is: people see what agents see.
+Two independent parts see to it: the renderer escapes all markup of the text, and the sanitiser keeps only a short list
+of tags of what the renderer made. Every text is hostile, and long ones cost time: above a bound they are shown as they
+are, without markup. Links name the host they lead to beside their own text; and where markup would hide words that an
+agent reads, the text is shown as it is: people see what agents see.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _target(href: str) -> str:
 
 
 def _says(target: str, text: str) -> bool:
-    """Whether the text of a link begins with where it leads, so that nobody is misled."""
+    """Whether the text of a link begins with where it leads, so that it does not mislead."""
     bare = text.strip().lower().removeprefix("mailto:").removeprefix("https://").removeprefix("http://")
     wanted = target.removeprefix("mailto:").lower()
     return bare == wanted or bare.startswith((f"{wanted}/", f"{wanted}:", f"{wanted}?", f"{wanted}#"))

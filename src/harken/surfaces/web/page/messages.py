@@ -86,7 +86,7 @@ class LedgerView:
 
 
 def ledger_of(item: TimelineItem) -> LedgerView | None:
-    """Return what to show beside a message; None where nobody but people reads."""
+    """Return what to show beside a message; None where only people read."""
     if not item.ledger:
         return None if item.message.mailbox == REPLIES else _UNREAD
     state = next(state for state in _ORDER if any(entry.state is state for entry in item.ledger))
@@ -185,7 +185,7 @@ OWN_CHANNELS: Final = frozenset({"cli", "agent", "page", "task"})  # of this mac
 class SenderView:
     """A sender. `look` is `owner`, `known` or `unknown`; `id` is shown where the name may mislead.
 
-    `run` is the run whose agent said it, by itself.
+    `run` is the run that said it, by itself.
     """
 
     name: str

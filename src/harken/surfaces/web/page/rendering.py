@@ -146,7 +146,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def answered(pages: PageRenderer, handler: Handler) -> Handler:
-    """Return a handler whose errors are answers too."""
+    """Return a handler that answers errors, too."""
 
     async def answer(request: Request) -> Response:
         try:

@@ -1,7 +1,7 @@
 """Runs in the words of the page: how each went, what it printed, and the way from a message to its answer. Pure.
 
-Whatever a run printed is hostile: it is text of a model that read text from outside. The templates are `panels/runs`
-and `panels/run`.
+What a run printed is hostile: it is text of a model that read text from outside. The templates are `panels/runs` and
+`panels/run`.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def output_views(part: OutputPart) -> Sequence[OutputView]:
 
 
 def changes_view(card: RunCard) -> ChangesView | None:
-    """Return what became of the folder of a run; None when nobody looked."""
+    """Return what became of the folder of a run; None when it was not looked at."""
     if card.changes is None:
         return None
     left = MOST_DIFF_LINES

@@ -117,7 +117,7 @@ class SessionCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbsentAgent:
-    """A consumer that was reached lately and of whom no session is here now."""
+    """A consumer that was reached lately and has no session here now."""
 
     consumer: str
     title: str

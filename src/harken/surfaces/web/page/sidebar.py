@@ -37,7 +37,7 @@ class SidebarLine:
 
     @property
     def title(self) -> str:
-        """All of it in words, for whoever points at it."""
+        """All of it in words, shown when the pointer is on it."""
         waiting = f"{self.badge} {self.waits_for}" if self.badge else ""
         name = f"{self.label} of {self.note}" if self.note else self.label
         return ", ".join(part for part in (name, self.state, waiting, self.unread) if part)
@@ -59,7 +59,7 @@ class SidebarSection:
 def sections_of(
     overview: MailOverview, here: str = "", summary: AutomationSummary | None = None, waiting: int = 0
 ) -> Sequence[SidebarSection]:
-    """Return the list of places; the task whose address is `here` is always in it."""
+    """Return the list of places; the task at `here` is always in it."""
     return [
         SidebarSection(
             name="Mailboxes",
