@@ -1,6 +1,6 @@
-"""How a person is asked before something is done: a yes, or a word that nobody types by accident.
+"""How a person is asked before something is done: a yes, or a word that is not typed by accident.
 
-Where nobody can be asked, it is refused rather than done. What is asked about is the caller's business.
+Where no person can be asked, it is refused rather than done. What is asked about is the caller's business.
 """
 
 from __future__ import annotations

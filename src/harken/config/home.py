@@ -217,7 +217,7 @@ def disk_error(verb: str, path: Path, exc: OSError) -> HarkenError:
 def socket_path(home: Home, environ: Mapping[str, str]) -> Path:
     """Return where this home's socket belongs, in a folder that exists and is private.
 
-    The same home gives the same path whatever symbolic links it was reached by.
+    The same home gives the same path by any symbolic link.
     """
     real = Path(os.path.realpath(home.path))
     import hashlib

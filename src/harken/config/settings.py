@@ -234,7 +234,7 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustSettings:
-    """Who is whom."""
+    """Senders that are one person."""
 
     owner: tuple[str, ...] = field(
         default=(),
@@ -349,7 +349,7 @@ class Project:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything Harken was told, complete: what nobody set has its default."""
+    """All settings: what is not set has its default."""
 
     http: HttpSettings = field(default_factory=HttpSettings)
     hooks: HooksSettings = field(default_factory=HooksSettings)

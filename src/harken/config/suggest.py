@@ -1,4 +1,4 @@
-"""What somebody probably meant who wrote a word that is not known.
+"""The known word that an unknown one probably means.
 
 Pure. Used for keys, values and environment variables alike, so that every "did you mean" reads the same.
 """

@@ -1,8 +1,8 @@
 """The tables in which users name the entries: attention, routes, attention rules, projects, sources.
 
-Each reader takes what the file holds and returns the finished values; whatever is wrong is added to `problems`, so
-that all mistakes of a file are reported at once. Sources are kept as they are written, for the package that knows
-their kinds; only their names, their `kind` and plain secrets are looked at here.
+Each reader takes what the file holds and returns the finished values; each mistake is added to `problems`, so that all
+mistakes of a file are reported at once. Sources are kept as they are written, for the package that knows their kinds;
+only their names, their `kind` and plain secrets are looked at here.
 """
 
 from __future__ import annotations

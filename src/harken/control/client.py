@@ -132,7 +132,7 @@ class DaemonConnection:
 
 
 class DaemonClient:
-    """The daemon of a home, as a verb sees it: there when asked, whatever happened in between."""
+    """The daemon of a home, as a verb sees it: there when asked, started again if need be."""
 
     def __init__(self, home: Home, *, can_start: bool = True) -> None:
         self._home = home

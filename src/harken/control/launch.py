@@ -1,4 +1,4 @@
-"""Starts the daemon so that it belongs to nobody: outside the process tree of the command and of what started that.
+"""Starts the daemon without a parent: outside the process tree of the command and of what started that.
 
 An agent's shell may run the command, and process managers end an agent with all its descendants. `edge/launch.py`
 does it, for the edge too; this is what the command line sees of it: the process id, and how the daemon ended.
@@ -27,7 +27,7 @@ LINE_BYTES: Final = 64
 class DetachedProcess:
     """A program that was started: ours to watch while the context is open, and not to end.
 
-    `poll` returns its exit code, None while it runs or when nobody knows how it ended.
+    `poll` returns its exit code, None while it runs or when that is not known.
     """
 
     pid: int

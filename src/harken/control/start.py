@@ -84,7 +84,7 @@ def is_reachable(home: Home) -> bool:
 
 
 def leave_reason(home: Home, error: HarkenError) -> None:
-    """Leave the reason why this process cannot serve, for whoever started it."""
+    """Leave the reason why this process cannot serve, for the process that started it."""
     write_private(home.run_dir / "failed", json.dumps({"pid": os.getpid(), "error": error.as_dict()}) + "\n")
 
 

@@ -50,7 +50,7 @@ def stop(home: Home, only: int = 0) -> int:
 
 
 def _signal(home: Home, only: int) -> int:
-    """Tell the daemon to end. Its process is the one that listens: a number in a file may be somebody else's by now."""
+    """Tell the daemon to end. Its process is the one that listens: a number in a file may be another one's by now."""
     try:
         sock, _ = dial(home)
         with sock:

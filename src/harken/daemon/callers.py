@@ -6,9 +6,9 @@ is known by its mark and its parents (`runs/mark.py`), also over HTTP by the soc
 that a process descends from counts; a process that has left its parents is known by the variables of its host. What is
 not clear is an agent: it gets less than the person.
 
-A loopback port is open to every account, and to runs, which can read our token. Linux says whose the client's socket is
-(`sock_diag`, one question of some microseconds; `/proc/net/tcp` says the same and takes milliseconds). Elsewhere nobody
-knows, and what a request carries must do.
+A loopback port is open to every account, and to runs, which can read our token. Linux tells the account of the client's
+socket (`sock_diag`, one question of some microseconds; `/proc/net/tcp` says the same and takes milliseconds). Elsewhere
+nothing knows, and what a request carries must do.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class AgentProcess(msgspec.Struct, frozen=True):
 
     @property
     def reads_as(self) -> tuple[Consumer, SessionKey]:
-        """As whom, and in which session."""
+        """The consumer, and its session."""
         return Consumer(self.consumer), SessionKey(self.session)
 
 
@@ -81,9 +81,9 @@ class AgentProcesses:
         self._own_limit = held_limit(os.getpid())
 
     def run_of(self, pid: int) -> str:
-        """Return the run that a process is of, whatever it did to its environment or session; empty when of none.
+        """Return the run that a process belongs to, also after it changed its environment or session; empty: none.
 
-        Raises `Unavailable` when nobody can look now.
+        Raises `Unavailable` when that cannot be read now.
         """
         runs = self._known_runs()
         above = ancestors(pid) if runs else ()
@@ -93,7 +93,7 @@ class AgentProcesses:
         return agent.session.removeprefix(RUN) if agent else run_of(pid, self._own_limit)
 
     def is_socket_of_run(self, inode: int) -> bool | None:
-        """Whether a process of a run holds a socket; None while there is no run, and nobody looks."""
+        """Whether a process of a run holds a socket; None while there is no run."""
         return is_held_in_run(inode, self._own_limit) if self._has_runs() else None
 
     def left_over(self, run: RunId) -> int:
@@ -116,7 +116,7 @@ class AgentProcesses:
         return agent if agent is not None and agent.is_here else None
 
     def all_above(self, pid: int) -> Sequence[AgentProcess]:
-        """Return every agent that a process descends from, of any program; all that are here, where nobody can look."""
+        """Return every agent that a process descends from, of any program; where that cannot be read, all."""
         known = self._in_tasks | self._before | self._here | {agent.pid: agent for agent in self._runs.values()}
         pids = ancestors(pid) if known else ()
         found = known.values() if pids is None else [known[each] for each in pids if each in known]
@@ -126,7 +126,7 @@ class AgentProcesses:
         """Return the task that a process of a host was started for; None when it names none.
 
         The person says that, in the settings of the host or before starting it. An agent that says it for what it
-        starts in its shell would read the mail of another task, whatever folder it says that from.
+        starts in its shell would read the mail of another task, from any folder.
         """
         wanted = task.strip().removeprefix(TASK)
         if not wanted:
@@ -222,7 +222,7 @@ def _limit_of(pid: int) -> int:
 
 
 def _holds(pid: int, inode: int) -> bool | None:
-    """Whether a process holds a socket; None when it is there and nobody can look."""
+    """Whether a process holds a socket; None when it is there and that cannot be read."""
     wanted = _LINE.format(inode)
     try:
         with os.scandir(f"/proc/{pid}/fd") as files:
@@ -270,7 +270,7 @@ class Callers:
         return Caller(role=Role.OWNER)
 
     def _marked(self, marks: Sequence[FoundMark]) -> Caller:
-        """Return the agent by whose host a process is marked: of several, one whose session is here."""
+        """Return the agent of the host that marked a process: of several, one with a session here."""
         here = ((mark, session) for mark in marks if (session := session_of(mark, self._sessions.live())))
         mark, session = next(here, (marks[0], None))
         return Caller(
@@ -322,8 +322,8 @@ def lineage(pid: int) -> list[int]:
 def run_of(pid: int, usual_limit: int = UNLIMITED) -> str:
     """Return the run that a process was started in, however far it went from it; empty when in none.
 
-    A limit that is lower than usual and marks no run has been lowered by a process of one: nobody else knows of it.
-    Raises `Unavailable` when nobody can look now.
+    A limit that is lower than usual and marks no run has been lowered by a process of one: no other process knows of
+    it. Raises `Unavailable` when that cannot be read now.
     """
     limit = held_limit(pid)
     if limit < usual_limit:
@@ -332,7 +332,7 @@ def run_of(pid: int, usual_limit: int = UNLIMITED) -> str:
 
 
 def held_limit(pid: int) -> int:
-    """Return the limit by which what a run has started is known; raises `Unavailable` when nobody can look now."""
+    """Return the limit by which what a run has started is known; raises `Unavailable` when that cannot be read now."""
     try:
         return limit_held(pid)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -344,7 +344,7 @@ def held_limit(pid: int) -> int:
 def environment_of(pid: int) -> Mapping[str, str]:
     """Return the environment that a process was started with; nothing where the system does not show it.
 
-    Raises `Unavailable` when nobody can look now: taken for the person's own, it could do what an agent may not.
+    Raises `Unavailable` when that cannot be read now: taken for the person's own, it could do what an agent may not.
     """
     try:
         return psutil.Process(pid).environ() if pid > 0 else {}
@@ -453,7 +453,7 @@ def _asking(scope: Scope) -> ClientSocket:
 
 
 def client_socket(client: Place, server: Place) -> ClientSocket:
-    """Return the socket at the client's end of a connection; raises `OSError` when nobody tells."""
+    """Return the socket at the client's end of a connection; raises `OSError` when the system does not tell."""
     family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
     packed = [socket.inet_pton(family, place[0]).ljust(16, b"\0") for place in (client, server)]
     wanted = _ASKED.pack(family, socket.IPPROTO_TCP, 0, 0, _ALL_STATES) + _PORTS.pack(client[1], server[1])
@@ -473,7 +473,7 @@ def client_socket(client: Place, server: Place) -> ClientSocket:
 
 
 def is_told() -> bool:
-    """Whether the system tells whose a connection is, tried on one of our own."""
+    """Whether the system tells the account of a connection, tried on one of our own."""
     if sys.platform != "linux":
         return False
     try:

@@ -1,6 +1,6 @@
 """The composition root: opens everything in order, joins it, serves until told to stop, closes in reverse.
 
-The only module that knows both ends. What each part is, its own module says; here is only who gets whom.
+The only module that knows both ends. What each part is, its own module says; here they are only joined.
 """
 
 from __future__ import annotations
@@ -438,7 +438,7 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
 
 
 def _look(home: Home) -> StoreIdentity | None:
-    """Refuse a home whose files do not belong together; return which store the home says it has."""
+    """Refuse a home with files that do not belong together; return which store the home says it has."""
     found = look(home.database, home.journal_dir, home.identity_file)
     if error := refusal(found):
         raise error

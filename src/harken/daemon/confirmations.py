@@ -87,7 +87,7 @@ class Confirmations:
         sessions.observe(self._note_session)
 
     def welcome(self, session: Session, edge: str, ask: Ask) -> None:
-        """A connection is here whose person can be asked."""
+        """A connection is here with a person who can be asked."""
         self._ways[edge] = _Way(session, ask)
 
     async def run(self) -> None:
@@ -191,7 +191,7 @@ class Confirmations:
 
 
 def has_person(session: Session) -> bool:
-    """Whether somebody sits before a session: it has a terminal, and was not started to be used by a program."""
+    """Whether a person sits before a session: it has a terminal, and was not started to be used by a program."""
     try:
         process = psutil.Process(session.pid)
         arguments, facts = process.cmdline(), process.as_dict(["terminal"])

@@ -1,6 +1,6 @@
 """Joins the ladder for unanswered questions to what can be told: agents by a message, the desktop, a phone.
 
-What is said is made here, from counts, names and times; what somebody wrote stands in a toast only, shortened.
+What is said is made here, from counts, names and times; text of a message stands in a toast only, shortened.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _to_agents(intake: Intake, clock: Clock, mutes: Mutes) -> Tell:
 
 
 def _reminder(mailbox: Mailbox, questions: Sequence[Question], now: datetime) -> Draft:
-    """Return what an agent is told. No name and no word of whoever asked: it is Harken who speaks here."""
+    """Return what an agent is told. No name and no word of the sender: it is Harken that speaks here."""
     lines = [f"{_title(questions, now)}. Answer with the reply tool; if no answer is needed, tell your user."]
     lines += [f"- {each.message.id}, {ago(each.message.received_at, now)} ago" for each in questions[:MOST_NAMED]]
     if len(questions) > MOST_NAMED:

@@ -185,8 +185,8 @@ def bind(
 ) -> socket.socket:
     """Listen on the configured port, or on the one used last time, or on a free one that is then kept in a file.
 
-    One that others know is not changed: whoever took it would be told what is meant for us. `on_taken` is told of a
-    port that another program has, and which, before anything else happens.
+    One that others know is not changed: a program that took it would be told what is meant for us. `on_taken` is told
+    of a port that another program has, and which, before anything else happens.
     """
     wanted = port or _remembered(kept)
     try:
@@ -294,7 +294,7 @@ def _process(port: int) -> str:
 
 
 def _account(port: int) -> str:
-    """Return the name of the account whose socket listens there, or its number; empty where that is not told."""
+    """Return the name of the account that listens there, or its number; empty where that is not told."""
     if sys.platform != "linux":
         return ""
     for table in _TABLES:

@@ -1,6 +1,6 @@
 """How sessions are reached: joins the hooks, the bells, the wakes and the push channels for one daemon.
 
-Each part says itself what it is; here is only who gets whom, and what the system tells about a host's process.
+Each part says itself what it is; here they are only joined, with what the system tells about a host's process.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class SessionWiring:
             await line.serve(self._with_task(hello, peer), adapter, lineage(peer))
 
     def _with_task(self, hello: Hello, peer: int) -> Hello:
-        """Return a hello with the task that its host was started for, and who said so; whatever it says itself."""
+        """Return a hello with the task that its host was started for, and who said so, in place of its own word."""
         named = self._naming(hello.env.get(TASK_VARIABLE, ""), peer or hello.pid, hello.host)
         return replace(hello, task=named.id if named else "", task_said_by=named.said_by if named else "")
 

@@ -1,7 +1,7 @@
 """The sources of one daemon, and everything that follows from which there are: it alone owns and changes that.
 
-From an entry of `[sources]` to a source by its kind, with its secrets resolved. A source whose secret is missing, or
-whose code fails, does not keep the daemon from starting: it is there, and says what a person must do. What is written
+From an entry of `[sources]` to a source by its kind, with its secrets resolved. A source without its secret, or with
+code that fails, does not keep the daemon from starting: it is there, and says what a person must do. What is written
 wrongly is refused, at start and when the settings are taken over while the daemon runs: then nothing changes. Sources
 may be other people's code, so everything is asked of a new one before it takes the place of an old one.
 
@@ -267,7 +267,7 @@ class SourceSet:
             await _close(source)
 
     def _stale(self, after: Settings) -> set[str]:
-        """Return the sources that are made again: whose entry changed, and who wait for what a person may have done."""
+        """Return the sources that are made again: those with a changed entry, and those that wait for a person."""
         before = self.settings
         is_elsewhere = before.hooks.public_url != after.hooks.public_url
         return {
@@ -362,7 +362,7 @@ def enabled(settings: Settings) -> list[str]:
 
 
 def heard_only(settings: Settings) -> frozenset[str]:
-    """Return the sources whose messages cannot be answered, by what is written about them."""
+    """Return the sources with messages that cannot be answered, by what is written about them."""
     return frozenset(name for name, entry in settings.sources.items() if not _can_answer(name, entry))
 
 

@@ -75,7 +75,7 @@ class Bells:
 
     @property
     def ringing(self) -> Collection[str]:
-        """The hosts whose bells ring now."""
+        """The hosts with a bell that rings now."""
         with self._lock:
             return tuple(self._ringing)
 
@@ -95,7 +95,7 @@ class Bells:
                 self._ringing.discard(host)
 
     def clear(self) -> None:
-        """Silence what an earlier daemon left. Sessions go on watching their own bells; old ones are of nobody."""
+        """Silence what an earlier daemon left. Sessions go on watching their own bells; old bells have no session."""
         oldest = time.time() - LEFT_SECONDS
         with self._lock:
             for left_over in self._folder.iterdir():

@@ -31,7 +31,7 @@ SENDING: Final = timedelta(minutes=1)  # how long an answer on its way is waited
 
 
 class ReminderWay(StrEnum):
-    """How somebody is reminded."""
+    """How a person is reminded."""
 
     AGENT = "agent"
     TOAST = "toast"

@@ -1,7 +1,7 @@
 """Sends what is in the outbox, tries again, and parks what cannot be sent where people see it.
 
-Each source has a lane of its own: one that is slow or away holds up nobody else's answers. A sender has it recorded
-before a reply may leave, so that after a crash it is known that it may have been sent.
+Each source has a lane of its own: one that is slow or away does not hold up the answers of others. A sender has it
+recorded before a reply may leave, so that after a crash it is known that it may have been sent.
 
 Placeholders tell whoever wrote in a chat that an agent has seen it, until the answer takes that place: once for a
 message, for one message of a conversation at a time, and not for what is old or answered. A place without an answer
@@ -64,7 +64,7 @@ class Outbox:
 
     @property
     def lanes(self) -> Sequence[str]:
-        """The sources that are sent to, each by itself; the last is for replies whose source is not there."""
+        """The sources that are sent to, each by itself; the last is for replies of sources that are not there."""
         return (*self._senders, NOBODY)
 
     async def run(self, source: str) -> None:
@@ -137,7 +137,7 @@ class Outbox:
         return True
 
     async def _later(self, row: OutboxRow, reason: str, due: datetime, *, is_uncertain: bool) -> bool:
-        """Try again then; nobody wants an answer to go out weeks later by itself."""
+        """Try again then; an answer must not go out weeks later by itself."""
         if self._clock.now() - row.created_at > GIVE_UP_AFTER:
             return await self._park(row, reason, is_uncertain=is_uncertain)
         await self._store.outbox.failed(row.id, reason, due_at=due, is_uncertain=is_uncertain)
@@ -254,7 +254,7 @@ class Placeholders:
         await self._try(self._holders[message.source].hold_place, message)
 
     def _is_held(self, message: Message) -> bool:
-        """Whether the conversation has been told already that somebody works."""
+        """Whether the conversation was told already that an agent works."""
         return any(
             not place.is_answered
             and (place.message.source, place.message.conversation) == (message.source, message.conversation)
@@ -309,7 +309,7 @@ def _seen_in(events: Collection[Event]) -> list[MessageId]:
 
 
 def _is_meant(message: Message) -> bool:
-    """Whether somebody whose word counts asked for something: whether a stranger is read is not told to strangers."""
+    """Whether a trusted sender asked for something: strangers are not told whether they are read."""
     return message.kind is MessageKind.MESSAGE and message.trust in _TRUSTED
 
 

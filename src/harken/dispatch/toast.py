@@ -126,7 +126,7 @@ class Toasts:
         return max(0.0, PAUSE_SECONDS - abs((self._clock.now() - self._shown_at).total_seconds()))
 
     async def _fresh(self) -> Sequence[Action]:
-        """Return what nobody was told of, the oldest first."""
+        """Return the messages without a toast, the oldest first."""
         newest = await self._store.actions.list(_TOLD_OF, limit=1)
         if self._seen is not None and (not newest or newest[0].id in self._seen):
             return ()

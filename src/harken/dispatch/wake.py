@@ -48,7 +48,7 @@ GiveUp = Callable[[SessionKey], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeChoice:
-    """Whom to wake and how, or when to look again."""
+    """Which session to wake and how, or when to look again."""
 
     session: Session | None = None
     way: str = ""
@@ -156,7 +156,7 @@ class Wakes:
                     await anyio.sleep(BREATH_SECONDS)
 
     async def look(self) -> datetime | None:
-        """Wake whoever should be; return when to look again."""
+        """Wake the sessions that should be; return when to look again."""
         await self._lapse()
         due = [wake.until for wake in self._unproven.values()]
         waiting = await self._by_message()
@@ -177,7 +177,7 @@ class Wakes:
         return min(due, default=None)
 
     async def _by_message(self) -> list[tuple[Message, list[Session]]]:
-        """Return what may wake somebody now, with the sessions it waits for."""
+        """Return what may wake a session now, with the sessions it waits for."""
         found: dict[MessageId, tuple[Message, list[Session]]] = {}
         since = self._clock.now() - FRESH
         for session in self._here():
@@ -187,14 +187,14 @@ class Wakes:
         return list(found.values())
 
     def _here(self) -> Sequence[Session]:
-        """Return who can be reached or has asked: asking for others would make a reader of whoever only looks in."""
+        """Return the consumers that can be reached or have asked: others would be enrolled by being asked for."""
         here = [s for s in self._sessions.live() if s.wakers or s.is_waiting or s.is_busy is not None]
         here = [session for session in here if not session.is_helper]
         # Somebody with that many open conversations looks at the last ones.
         return here[:MOST_SESSIONS]
 
     async def _is_taken(self, message: Message, without: Collection[Consumer]) -> bool:
-        """Whether an agent of some host has it already: the others, for whom it waits, find it with their prompt."""
+        """Whether an agent of some host has it already: the others that it waits for find it with their prompt."""
         here = {session.reader.session for session in self._sessions.live()}
         for delivery in await self._ledger(message.id):
             if delivery.consumer == WATCH or delivery.consumer in without:
@@ -247,7 +247,7 @@ class Wakes:
             self._tried[message.id, key, way] = Tries(before.count + 1, now)
 
     async def _lapse(self) -> None:
-        """Give up waiting for the proof of wakes whose time is over."""
+        """Give up waiting for the proof of wakes after their time."""
         now = self._clock.now()
         self._under_way = {message: until for message, until in self._under_way.items() if until > now}
         busy = {session.reader.session for session in self._sessions.live() if session.is_busy}

@@ -1,7 +1,7 @@
 """One question to the daemon, on behalf of a hook: the payload goes as it came, the answer is printed as it comes.
 
-It understands neither. Whatever is wrong (no daemon, no home, no answer in time), it prints nothing and ends with 0:
-a hook must never hold up or trouble its host. Once it has printed it says so, because only then did anybody get it.
+It understands neither. On any error (no daemon, no home, no answer in time) it prints nothing and ends with 0: a hook
+must never hold up or trouble its host. Once it has printed it says so, because only then did the host get it.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def launch(command: list[str], environment: Mapping[str, str]) -> _socket.socket
 
 
 def leave(line: int, command: list[str], environment: Mapping[str, str] | Mapping[bytes, bytes]) -> None:
-    """Be the process whose end makes an orphan of the watcher."""
+    """Be the parent that ends, which makes an orphan of the watcher."""
     try:
         if not posix.fork():
             _watch(line, command, environment)

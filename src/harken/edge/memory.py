@@ -47,7 +47,7 @@ class Memory:
         return line
 
     def give_up(self, key: str) -> None:
-        """Forget a request that has no answer yet: what a daemon that died had offered to it has reached nobody."""
+        """Forget a request that has no answer yet: what a daemon that died had offered to it did not arrive."""
         if self.drop(key):
             self.given_up = [*self.given_up, key][-MAX_WAITING:]
 

@@ -1,4 +1,4 @@
-"""The relay: MCP lines between the host's stdio and the daemon's socket, whatever happens to the daemon.
+"""The relay: MCP lines between the host's stdio and the daemon's socket, across restarts of the daemon.
 
 When the daemon is replaced, the new one is told again what it must know: the handshake and every unanswered request.
 Without a daemon each request is answered with an error. It understands no tool and keeps nothing on disk. Above it

@@ -1,9 +1,10 @@
 """What a Copilot CLI agent starts in the background to be woken: `python -I -S wait.py --home DIR copilot-cli`.
 
 It ends when a message waits, having printed it, and Copilot starts a turn for the end of a shell. It outlives daemons,
-which are looked for again, but not the conversation: a host that is gone leaves nobody to wake. Two hooks belong to it:
-`--allow COMMAND` lets that very command run without a question, `--remind COMMAND` has a forgotten one started again.
-Above it is the host's shell, below it the daemon's socket. It keeps one file per process of the host, to be alone.
+which are looked for again, but not the conversation: a host that is gone has no session to wake. Two hooks belong to
+it: `--allow COMMAND` lets that very command run without a question, `--remind COMMAND` has a forgotten one started
+again. Above it is the host's shell, below it the daemon's socket. It keeps one file per process of the host, to be
+alone.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def is_plain(session: str) -> bool:
 
 
 class Conversation:
-    """The host's conversation, as its folder tells: whoever has it open leaves a file with its process id there."""
+    """The host's conversation, as its folder tells: a process that has it open leaves a file with its id there."""
 
     def __init__(self, host: str, session: str) -> None:
         _, process, home, folder = facts(host)
@@ -182,7 +183,7 @@ def listen(home: str, host: str, session: str, conversation: Conversation, after
 
 
 def pause(conversation: Conversation, seconds: float) -> None:
-    """Wait, but not longer than there is somebody to wake."""
+    """Wait, but not longer than there is a session to wake."""
     end = monotonic() + seconds
     while (left := end - monotonic()) > 0 and conversation.is_open():
         sleep(min(left, LOOK_SECONDS))
@@ -263,7 +264,7 @@ def remind(home: str, command: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Do what the arguments say; whatever is wrong with them ends quietly, because a host would mind."""
+    """Do what the arguments say; wrong ones end it quietly, because a host would mind."""
     match arguments:
         case ["--home", home, host] if facts(host):
             session = os.environ.get(facts(host)[0], "")

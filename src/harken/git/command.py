@@ -1,7 +1,7 @@
 """Asks git, in the person's own environment and within a time. It knows no verb of git's and no task.
 
 Variables that point at another repository are left out: a command in a git hook has them, and means its own folder.
-Hooks and monitors of the repository are not started: it may be somebody else's.
+Hooks and monitors of the repository are not started: it may belong to others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NOT_BARE: Final = ("safe.bareRepository", "explicit")
 
 
 def _variables(*settings: tuple[str, str]) -> Mapping[str, str]:
-    """Return an environment in which git has these settings, whatever a repository says."""
+    """Return an environment in which git has these settings, before those of a repository."""
     return MappingProxyType(
         {
             "GIT_NO_LAZY_FETCH": "1",
@@ -88,7 +88,7 @@ def run_git(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitAnswer:
-    """How git ended, and what it said. Names of files are whatever bytes they are."""
+    """How git ended, and what it said. Names of files are any bytes."""
 
     code: int
     out: str

@@ -1,7 +1,7 @@
-"""Which settings of a repository start nothing: the only ones with which git is let run for somebody else.
+"""Which settings of a repository start nothing: the only ones with which git is let run for another program.
 
 Git starts programs for dozens of keys, and every release adds some. So they are not listed; those that start nothing
-are, and whatever is not among them is refused. Pure.
+are, and what is not among them is refused. Pure.
 """
 
 from __future__ import annotations

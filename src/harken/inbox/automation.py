@@ -1,7 +1,7 @@
 """`Automation`: what people do with rules, actions and runs: look, try out, answer, start, end.
 
 Only the person decides here: an agent may look and is refused everything else, so that no message can talk one into
-giving itself authority. Above are the verbs, below the rules and the store; starting and ending runs is somebody
+giving itself authority. Above are the verbs, below the rules and the store; starting and ending runs is something
 else's doing, known here by `Runs`.
 """
 
@@ -63,7 +63,7 @@ FitOf = Callable[[str, Sequence[str]], AgentFit]
 
 
 class Runs(Protocol):
-    """Whoever carries runs out."""
+    """The runner, as the use cases see it."""
 
     async def abort(self, run: Run, by: str) -> Run:
         """End a run that is going on; raises `Conflict` for one that is over."""
@@ -74,7 +74,7 @@ class Runs(Protocol):
         ...
 
     async def changes(self, run: RunId) -> FolderChanges | None:
-        """Return what became of the folder of a run; None when nobody looked."""
+        """Return what became of the folder of a run; None when it was not looked at."""
         ...
 
 

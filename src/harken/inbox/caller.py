@@ -89,7 +89,7 @@ def refusal(what: str, program: str = "", because: str = "") -> Forbidden:
 
 
 def speaker(caller: Caller, name: str) -> Sender:
-    """Return who a message is from. What an agent hands in is its own word, whatever name it gives."""
+    """Return who a message is from. What an agent hands in is its own word, under any name it gives."""
     if not name:
         return caller.sender
     # Invisible characters go when it is stored: what is left must not be such a name either.
@@ -113,7 +113,7 @@ def check_reply(body: str, bounds: Bounds) -> None:
 
 
 def check_message(caller: Caller, text: str, bounds: Bounds, *, has_folder: bool) -> None:
-    """Refuse a message that is too long. `has_folder`: it is for a task, whose folder can hold it as a file."""
+    """Refuse a message that is too long. `has_folder`: it is for a task, with a folder that can hold it as a file."""
     if caller.role is Role.AGENT:
         hint = "Write it to a file in your folder, and name that file in a shorter message."
     else:
@@ -129,7 +129,7 @@ def check_names(sender: str, channel: str) -> None:
 
 
 def check_answerable(message: Message, bounds: Bounds) -> None:
-    """Refuse to answer what nobody can: a reply that is parked would leave the message as answered."""
+    """Refuse to answer what cannot be answered: a reply that is parked would leave the message as answered."""
     if message.source in bounds.announcers:
         raise Forbidden(
             f"What {message.source!r} announces cannot be answered.", "Tell your user, or mark it with: ack"

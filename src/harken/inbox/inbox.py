@@ -109,7 +109,7 @@ class Inbox:
 
     @property
     def max_said_chars(self) -> int:
-        """How many characters a message or a reply that somebody says here may have."""
+        """How many characters a message or a reply that is written here may have."""
         return self._bounds.max_said_chars
 
     # -- saying ------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Inbox:
         return replace(await self.accept(draft), file=file.path if file else "")
 
     async def write_as_file(self, caller: Caller, to: str, text: str) -> TextFile:
-        """Write a text for a task into the task's folder. It is not told to anybody yet: `send` does that."""
+        """Write a text for a task into the task's folder. `send` tells the agent."""
         # The daemon writes where an agent may not: another task's folder is none of its business.
         caller.require_owner("put files into a task's folder")
         self._tasks.admit(Mailbox(to))
@@ -319,7 +319,7 @@ class Inbox:
     async def hand_over(
         self, reader: Reader, messages: Collection[Message], *, surface: str, carrier: str
     ) -> Sequence[Offer]:
-        """Offer some of what waits; what somebody else got meanwhile is left out."""
+        """Offer some of what waits; what another reader got meanwhile is left out."""
         if not messages:
             return []
         where = self._filter(reader, frozenset(Attention), only=frozenset(message.id for message in messages))
@@ -505,7 +505,7 @@ class Inbox:
         )
 
     async def readable(self, ref: str, among: Collection[Mailbox] | None = None) -> Message:
-        """Return a message, whoever has seen it; `among` are the mailboxes that an agent reads."""
+        """Return a message, seen or not; `among` are the mailboxes that an agent reads."""
         message = await self._store.messages.get(ref)
         if among is not None and message.mailbox not in among:
             raise NotFound(f"There is no message {ref[:80]!r} for you.", "See what is with: inbox_pull, inbox_search")

@@ -1,6 +1,6 @@
 """What was asked and not answered, and the replies on their way out, as people see them.
 
-A question is closed by its answer; here is only what is done by hand. When somebody is reminded is the ladder's
+A question is closed by its answer; here is only what is done by hand. When a person is reminded is the ladder's
 business, and sending that of the outbox (both in `dispatch`); answering is in `inbox.py`.
 """
 

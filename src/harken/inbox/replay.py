@@ -74,7 +74,7 @@ class UntoldPart:
     """What the events do not tell.
 
     `missing` events have no line; `nameless` messages were received, and all that is left of them is that; `strange`
-    are events about messages whose arrival has no line; `removed` were removed by then or since, nobody noted which.
+    are events about messages without a line of their arrival; `removed` were removed by then or since.
     """
 
     missing: int = 0

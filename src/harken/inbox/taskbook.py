@@ -1,4 +1,4 @@
-"""The tasks there are, in memory: whose folder a session is in, and whether a task still takes mail.
+"""The tasks there are, in memory: which task a session's folder belongs to, and whether a task still takes mail.
 
 Asked on every hook and every message, so it must not ask the store; it is read anew after each change. A text that is
 too long for a message is written to `.harken/inbox` of the task's folder, readable by its owner only, under a name of
@@ -61,7 +61,7 @@ class TaskBook:
         return self._used
 
     def of_folder(self, cwd: str) -> Task | None:
-        """Return the open task in whose folder a path is."""
+        """Return the open task with a folder that holds a path."""
         if not cwd:
             return None
         here = PurePath(cwd)
@@ -147,7 +147,7 @@ class TaskBook:
         return task is not None and task.done_at is None
 
     def listed(self) -> str:
-        """Say which tasks there are, for whoever named one that is not."""
+        """Say which tasks there are, after a name of none."""
         names = [task for task in self._tasks.values() if task.done_at is None]
         return f"The tasks are: {_names(names)}." if names else 'No task is open. Make one: harken task new "TITLE"'
 

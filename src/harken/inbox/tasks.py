@@ -1,7 +1,8 @@
 """`Tasks`: what people and agents do with tasks, and how tasks talk to each other.
 
-A task is a folder, a mailbox and whoever runs in that folder. Above are the surfaces; messages go through `Inbox`
-like all others, so that a task's mail has the same promises. Git and the agent's programs are the command line's.
+A task is a folder, a mailbox and the agents that run in that folder. Above are the surfaces; messages go through
+`Inbox` like all others, so that a task's mail has the same promises. Git and the agent's programs are the command
+line's.
 """
 
 from __future__ import annotations
@@ -299,7 +300,7 @@ class Tasks:
         return task
 
     def _made_before(self, wanted: Task, *, is_named: bool) -> Task | None:
-        """Return the task that the same request has made already: whoever lost the answer asks again."""
+        """Return the task that the same request has made already: a client that lost the answer asks again."""
         same = (wanted.title, wanted.dir)
         made = [task for task in self._book.every() if task.done_at is None and (task.title, task.dir) == same]
         return next((task for task in made if task.id == wanted.id or not is_named), None)
@@ -351,14 +352,14 @@ def _unread_note(done: Task, asker: Task, message: Message) -> Draft:
 
 
 def _folder(path: str) -> str:
-    """Return a folder without links: programs name theirs so, whatever links a person reached it by."""
+    """Return a folder without links: programs name theirs so, also where a person reached it by a link."""
     if "\0" in path:
         raise UserError("A path cannot hold a NUL character.", "Check how the path was made.")
     return os.path.realpath(path) if path else ""
 
 
 def _presence(sessions: Sequence[Session]) -> str:
-    """Return what a task's sessions do: whoever waits counts first, then whoever works."""
+    """Return what a task's sessions do: one that waits counts first, then one that works."""
     doing = {session.presence for session in sessions}
     order = (Presence.WAITING, Presence.BUSY, Presence.IDLE, Presence.CONNECTED)
     return next((presence.value for presence in order if presence in doing), GONE)
@@ -383,7 +384,7 @@ _FILLERS = frozenset(
 
 
 def task_id(title: str, taken: Collection[str]) -> TaskId:
-    """Return an id that nobody has: `Fix the login page` is `fix-login-page`."""
+    """Return a new id: `Fix the login page` is `fix-login-page`."""
     plain = unicodedata.normalize("NFKD", title.lower()).encode("ascii", "ignore").decode()
     words = re.findall(r"[a-z0-9]+", plain)
     telling = [word for word in words if word not in _FILLERS] or words

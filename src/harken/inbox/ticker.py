@@ -1,7 +1,7 @@
 """The ticker: what the journal records, told as it happens to everyone who follows.
 
 The store is the truth and is what is read: a commit only rings, and each follower reads on from the number it has. The
-newest steps are read and encoded once for all; a follower that is behind them reads for itself, so nobody misses
+newest steps are read and encoded once for all; a follower that is behind them reads for itself, so none misses
 anything, and one that does not take what it is given costs a number. Above is the stream of the HTTP API. It is not the
 journal: that is the file, written before this rings.
 """
@@ -70,7 +70,7 @@ class TickerStep:
 
 
 def mentioned(events: Collection[Event]) -> set[MessageId]:
-    """Return the messages whose mailbox must be known to say what happened."""
+    """Return the messages with a mailbox that must be known to say what happened."""
     return {
         MessageId(str(each["message_id"])) for event in events for _, each in _parts(event) if "mailbox" not in each
     }
@@ -208,7 +208,7 @@ class Ticker:
 
     @property
     def newest(self) -> int:
-        """The number of the newest event: whoever looks at the store now and follows after it misses nothing."""
+        """The number of the newest event: a reader that looks at the store now and follows after it misses nothing."""
         return self._newest
 
     @property

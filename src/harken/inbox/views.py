@@ -81,7 +81,7 @@ class TimelineItem:
 
     `ledger` has a line per consumer that reads the mailbox, the person's own left out; `quoted` is what it refers to,
     if that is stored; `edits` are later wordings, oldest first; `answers` later messages that refer to it; `is_open`:
-    somebody waits for an answer to it.
+    its sender waits for an answer to it.
     """
 
     message: Message
@@ -180,7 +180,7 @@ class Views:
         """Return the newest of a mailbox, of a channel, or of everything; what precedes, or what follows a position.
 
         Positions are those of `Timeline.older` and `Timeline.newest`; in a mailbox that is a message's `seq`. Edits and
-        deletions are part of the item they refer to, unless somebody else said them or it is not stored any more.
+        deletions are part of the item they refer to, unless another sender said them or it is not stored any more.
         """
         place = _place(mailbox, channel, source)
         asked = bounded(limit, MAX_LINES, "limit")
@@ -237,7 +237,7 @@ class Views:
     ) -> int:
         """Let everything from one position up to another be seen for the person; return how much was not. Idempotent.
 
-        `since` is `Timeline.older` of the oldest part that was shown: what is before it, nobody has looked at. Of a
+        `since` is `Timeline.older` of the oldest part that was shown: what is before it was not looked at. Of a
         mailbox, the oldest 10,000 in one call; of a channel, what is among its newest 500.
         """
         place = _place(mailbox, channel, source)

@@ -1,8 +1,8 @@
 """The door: drafts of a source become messages of the store, or are shown as not stored.
 
-Above are the daemon's source loops and the inbox; below the store. When the store is away, drafts that a source
-has already handed over are kept in memory, the newest 200, and shown to people as not stored; their checkpoint is
-not advanced, so the source yields them again as well and dedup settles it. Whoever can be told instead (`send`, a
+Above are the daemon's source loops and the inbox; below the store. When the store is away, drafts that a source has
+already handed over are kept in memory, the newest 200, and shown to people as not stored; their checkpoint is not
+advanced, so the source yields them again as well and dedup settles it. A caller that can be told instead (`send`, a
 webhook) gets `Unavailable` and keeps its message.
 """
 

@@ -261,7 +261,7 @@ def _is_zero(value: str | None) -> bool:
 
 
 def _is_gone(tag: str, attributes: dict[str, str | None], style: dict[str, str]) -> bool:
-    """Whether nobody sees the element nor anything in it, whatever its children say."""
+    """Whether the element is invisible, with everything in it."""
     if not style:
         return tag == "dialog" and "open" not in attributes
     if style.get("display") == "none" or style.get("mso-hide") == "all" or _is_zero(style.get("opacity")):

@@ -1,10 +1,10 @@
 """Pairing: a code made on the person's own machine admits the one sender who sends it.
 
-Codes are held in memory only, last ten minutes, work once, and a few wrong tries end them: an unknown sender can
-not guess its way in. A message can never change access by anything else it says. In a chat the code is the whole
-message. In a mail it stands in the subject or in the first lines, above everything that is quoted: mail programs add
-greetings and signatures. Somebody for whom nobody vouches, and a machine that answers by itself, are refused, and the
-person is told.
+Codes are held in memory only, last ten minutes, work once, and a few wrong tries end them: an unknown sender can not
+guess its way in. A message can never change access by anything else it says. In a chat the code is the whole message.
+In a mail it stands in the subject or in the first lines, above everything that is quoted: mail programs add greetings
+and signatures. A sender that no source vouches for, and a machine that answers by itself, are refused, and the person
+is told.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NOBODY: Final = "unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedPairing:
-    """Somebody who sent a code that is open, and was not admitted."""
+    """A sender of a code that is open, who was not admitted."""
 
     source: str
     sender: str
@@ -97,7 +97,7 @@ class Pairings:
         return None
 
     def settle(self, rule: SenderRule, *, is_stored: bool) -> None:
-        """Let the code of a rule be used up, or be open again when nobody could be admitted by it."""
+        """Let the code of a rule be used up, or be open again when no sender could be admitted by it."""
         code = self._used.pop(rule, None)
         if code is not None and not is_stored:
             self._open = [*self._open, code][-MAX_CODES:]
@@ -118,7 +118,7 @@ class Pairings:
 
 
 def codes_in(message: NewMessage) -> Sequence[str]:
-    """Return what may be a code in a message, as codes are written; no more than anybody may try."""
+    """Return what may be a code in a message, as codes are written; no more than a sender may try."""
     if message.channel == _MAIL:
         found = (code for line in _opening(message.text) for code in _CODE.findall(line.lower()))
         return list(dict.fromkeys(found))[:MAX_TRIES]

@@ -3,7 +3,7 @@
 Only the id that the source vouches for decides trust: names are the sender's own choice, and a message can never change
 what is decided here. Of routes and attention rules the first match wins; text and channel are given cleaned. What is
 said here and now is refused when it is too long; a mail or a webhook is cut, and its record says so. A message of the
-owner that is nothing but `yes a-4k2m9x` answers an action: what somebody quotes, or says around it, answers nothing.
+owner that is nothing but `yes a-4k2m9x` answers an action: a quote, or an answer among other words, answers nothing.
 Pure. Who is pushed how is decided later, by dispatch.
 """
 
@@ -108,7 +108,7 @@ _ASCII_LOWER: Final[Mapping[int, int]] = {upper: upper + 32 for upper in range(o
 
 
 def same_id(left: str, right: str) -> bool:
-    """Whether two sender ids are one, whatever the case and the spaces around them.
+    """Whether two sender ids are one, apart from case and the spaces around them.
 
     ASCII only: folding more would make one id of two that the source tells apart.
     """
@@ -154,7 +154,7 @@ IN_PARTS: Final = "Send it in parts, or put it in a file and name that file."
 
 
 def check_said(text: str, most: int, what: str, hint: str = IN_PARTS, *, can_be_file: bool = False) -> None:
-    """Refuse a text that somebody says here and that is too long. `what` names it: "A message"."""
+    """Refuse a text that is written here and is too long. `what` names it: "A message"."""
     length = len(text)
     # No character takes more than four bytes.
     size = utf8_bytes(text) if 4 * length > MAX_TEXT_BYTES else 0
@@ -199,7 +199,7 @@ def answer_in(message: Message) -> ChatAnswer | None:
 
 
 def answer_of(text: str) -> ChatAnswer | None:
-    """Return the answer that a text is, if it is one, whoever says it."""
+    """Return the answer that a text is, if it is one, of any sender."""
     found = _ANSWER.fullmatch(text.strip())
     if found is None:
         return None

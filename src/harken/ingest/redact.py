@@ -1,10 +1,10 @@
 """Secrets that people and machines paste into messages, replaced by what they were.
 
 Known shapes of credentials, not entropy: a harmless text stays as it is. Runs after `sanitise`, so that a token cannot
-be split by characters nobody sees. Every pattern is linear: what follows a run of characters is none of them, and a
-failed attempt never looks further than the next place where another could begin. Private keys have many lines:
-the edges of all blocks are found in one pass, an END belongs to the nearest BEGIN that is still open, and of a key that
-was cut what is left is found as well.
+be split by invisible characters. Every pattern is linear: what follows a run of characters is none of them, and a
+failed attempt never looks further than the next place where another could begin. Private keys have many lines: the
+edges of all blocks are found in one pass, an END belongs to the nearest BEGIN that is still open, and of a key that was
+cut what is left is found as well.
 """
 
 from __future__ import annotations

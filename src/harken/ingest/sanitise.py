@@ -205,7 +205,7 @@ def is_plain_line(text: str, max_chars: int) -> bool:
 
 
 def visible(text: str) -> str:
-    """Return the text without terminal sequences and characters that nobody sees; lines end in a line feed."""
+    """Return the text without terminal sequences and invisible characters; lines end in a line feed."""
     # Most texts are plain ASCII in lines, of which nothing goes: this saves them the patterns.
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text

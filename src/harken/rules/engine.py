@@ -53,7 +53,8 @@ def decide(
     """Return the verdict on each match, message by message, as if each had been settled before the next.
 
     `ancestry` are the rules that led to a message, nearest first; `unable` says by name which rules cannot run, and
-    why; `nonce` is asked for each prompt. In a replay nothing that fires waits: nobody knows when it would have ended.
+    why; `nonce` is asked for each prompt. In a replay nothing that fires waits: it is not known when it would have
+    ended.
     """
     deciding = _DecisionState(standing, ancestry, unable, local, is_replay=is_replay)
     verdicts = []

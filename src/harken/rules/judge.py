@@ -2,9 +2,9 @@
 
 A rules file that is changed, broken or gone changes nothing before the person says so, also over a restart: many
 programs can write a file. So the rules in force are kept in the store. A file that other users could write is refused.
-Matching is done in a thread: a hostile text may take a while, and nobody waits for it. What is decided is settled
-only if nothing changed since (`Conflict`: decided again). Where nothing matched, the place is kept in memory and
-stored now and then: judging such a message again says the same.
+Matching is done in a thread: a hostile text may take a while, and no call waits for it. What is decided is settled only
+if nothing changed since (`Conflict`: decided again). Where nothing matched, the place is kept in memory and stored now
+and then: judging such a message again says the same.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class RuleJudge:
         await self._keep_place()
 
     async def _keep_place(self) -> None:
-        """Store how far judging has come. Somebody who was faster has stored more."""
+        """Store how far judging has come. Another judge that was faster has stored more."""
         standing = await self._store.rules.state()
         if standing.judged < self._judged:
             with suppress(Conflict):
@@ -321,7 +321,7 @@ def _digest(data: bytes) -> str:
 
 
 def _is_ours(status: os.stat_result, path: Path) -> bool:
-    """Whether nobody else can write a file: because of itself, or because nobody else gets into its folder."""
+    """Whether only you can write a file: by its own mode, or by that of its folder."""
     if status.st_uid not in (os.geteuid(), 0):
         return False
     folder = Path(os.path.realpath(path)).parent.stat()

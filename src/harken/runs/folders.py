@@ -135,7 +135,7 @@ class RunFolders:
         return changes
 
     def read(self, run: RunId) -> FolderChanges | None:
-        """Return what became of the folder of a run; None when nobody looked."""
+        """Return what became of the folder of a run; None when it was not looked at."""
         try:
             first, *rest = self._record(run).read_bytes().splitlines()
             heading = msgspec.json.decode(first, type=_RecordHeading)
@@ -502,7 +502,7 @@ def _write(folder: int, name: bytes, entry: TreeEntry, content: bytes) -> None:
 
 
 def _disarm(folder: int, name: bytes, depth: int = 0) -> None:
-    """Let git find no repository in a folder that is set aside: whoever looks there may have a prompt that asks it."""
+    """Let git find no repository in a folder that is set aside: a shell there may have a prompt that asks it."""
     try:
         below = os.open(name, IN_FOLDER, dir_fd=folder)
     except OSError:

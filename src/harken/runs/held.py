@@ -1,9 +1,8 @@
-"""Which files of its folder a run does not change, whatever its tools. Pure: names in, answers out.
+"""Which files of its folder a run does not change, with any tools. Pure: names in, answers out.
 
 Two kinds. What decides about other sessions and agents, or is started by git and editors: no run changes that. What
-agents take for instructions, and what other tools start by themselves when somebody enters the folder: a rule can let
-that go, with `edit_instructions`. Each is held in every folder, in any spelling that some disk takes for the same.
-What belongs to a
+agents take for instructions, and what other tools start by themselves in the folder: a rule can let that go, with
+`edit_instructions`. Each is held in every folder, in any spelling that some disk takes for the same. What belongs to a
 host that can be run is declared by that host, see `hosts/held.py`. Above are the sandboxes, which tell their hosts, and
 `snapshot`, which looks whether it was so.
 """

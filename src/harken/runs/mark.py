@@ -1,8 +1,8 @@
 """What marks a process as one of a run, however far it went from it: a variable, and on Linux a limit.
 
-The variable is taken away by whoever wants to. The limit is not: every process inherits those of its parent, and the
-system lets nobody raise a hard one again, whatever they do to their environment, session or parents. The one that is
-used has had no effect since Linux 2.4: how many locks on files a process may hold. Its value says which run it is of.
+Any process can take the variable away. The limit stays: every process inherits those of its parent, and the system lets
+no process raise a hard one again, also one with another environment, session or parent. The one that is used has had no
+effect since Linux 2.4: how many locks on files a process may hold. Its value says which run it is of.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run_of_limit(limit: int) -> str:
 
 
 def limit_held(pid: int) -> int:
-    """Return the limit that a process has, and cannot raise; raises `OSError` when nobody can look."""
+    """Return the limit that a process has, and cannot raise; raises `OSError` when that cannot be read."""
     if sys.platform != "linux" or pid <= 0:
         return UNLIMITED
     lines = Path(f"/proc/{pid}/limits").read_bytes().splitlines()

@@ -60,7 +60,7 @@ class RunOutput:
             self._file.close()
 
     def wake(self) -> None:
-        """Let whoever waits for a line look again."""
+        """Let the tasks that wait for a line look again."""
         self._grown.set()
         self._grown = anyio.Event()
 

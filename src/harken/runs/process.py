@@ -1,6 +1,6 @@
 """One process of a run: started in a group of its own, read line by line, ended with everything it started.
 
-It knows nothing of agents: bytes in, lines out. Whatever it started ends with it. On Linux a reaper stands between
+It knows nothing of agents: bytes in, lines out. What it started ends with it. On Linux a reaper stands between
 (`reaper.py`), from which nothing gets away. Where there is none, and where it was killed, what is left is found by its
 group, by descent and by the marks of the run (`mark.py`).
 """
@@ -103,7 +103,7 @@ class ChildProcess:
 
     @property
     def _leader(self) -> int:
-        """Whose group it is; none when that was a reaper, which has no other in it, and is gone."""
+        """The leader of the group; none when that was a reaper, which has no other in it, and is gone."""
         return 0 if sys.platform == "linux" and self._process.returncode is not None else self.pid
 
     async def _end_rest(self, left: Sequence[psutil.Process]) -> None:
@@ -137,7 +137,7 @@ class ChildProcess:
 
 @asynccontextmanager
 async def started(command: SandboxCommand, workdir: Path, mark: str) -> AsyncIterator[ChildProcess]:
-    """Start a command's program in a folder; whatever happens, it has ended when the context is left."""
+    """Start a command's program in a folder; it has ended when the context is left."""
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
@@ -233,7 +233,7 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
 
 
 def _nobody(_line: bytes) -> None:
-    """Take a line that nobody reads."""
+    """Take a line that is not read."""
 
 
 async def _lines(stream: ByteReceiveStream) -> AsyncIterator[bytes]:

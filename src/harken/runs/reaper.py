@@ -1,16 +1,15 @@
 """Stands between the daemon and the program of a run, so that nothing that the run starts outlives it. Linux only.
 
-What loses its parents becomes the child of the nearest *subreaper* above it, and that is this process: whatever a run
-puts into the background, into another session or through two forks stays below it. It starts the program, hands it its
-own standard streams and never reads them. When the program has ended, when it is told to (by a signal), and when the
-daemon is gone, it ends everything below: asked first, made to then, until nothing is left. Then it ends as the program
-did.
+What loses its parents becomes the child of the nearest *subreaper* above it, and that is this process: what a run puts
+into the background, into another session or through two forks stays below it. It starts the program, hands it its own
+standard streams and never reads them. When the program has ended, when it is told to (by a signal), and when the daemon
+is gone, it ends everything below: asked first, made to then, until nothing is left. Then it ends as the program did.
 
 Standard library only: it is started by path, once for every run. What it looks up of the system is used by `process.py`
-too, for what is left of a run whose reaper was killed.
+too, for what is left of a run after its reaper was killed.
 
-Arguments: the descriptor of a socket whose other end the daemon has, the limit that marks the run, the program's words.
-On the socket it says one line: 0, or the number of the error for which the program could not be started.
+Arguments: the descriptor of a socket to the daemon, the limit that marks the run, the program's words. On the socket it
+says one line: 0, or the number of the error for which the program could not be started.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class RunExecutor:
         return await self.outputs.wait(run, after, seconds)
 
     async def changes(self, run: RunId) -> FolderChanges | None:
-        """Return what became of the folder of a run; None when nobody looked."""
+        """Return what became of the folder of a run; None when it was not looked at."""
         return await anyio.to_thread.run_sync(self.folders.read, run)
 
     async def abort(self, run: Run, by: str) -> Run:
@@ -313,7 +313,7 @@ class RunExecutor:
     async def _see_through(
         self, live: _LiveRun, order: Order, sandbox: Sandbox, command: SandboxCommand, private: Path
     ) -> None:
-        """Run one to its end, whatever that is, and store how it went."""
+        """Run one to its end, and store how it went."""
         run = live.run
         record = RunRecord(sandbox.transcript(), order.max_turns, is_counted=not command.is_turn_limited)
         end = RunEnd(state=RunState.FAILED, reason="Harken itself failed; its log says how")

@@ -288,7 +288,7 @@ def is_text(content: bytes) -> bool:
 
 @contextmanager
 def opened_top(folder: Path) -> Iterator[int]:
-    """Open the folder of a run, whose path has no links. Raises `OSError`."""
+    """Open the folder of a run, by a path without links. Raises `OSError`."""
     top = os.open("/", IN_FOLDER)
     try:
         with opened_folder(top, os.fsencode(folder)) as found:

@@ -86,7 +86,7 @@ class Tool:
 
 
 def is_too_short(tool: Tool) -> bool:
-    """Whether a beginning is a program that runs whatever its next words say: as much as any command."""
+    """Whether a beginning is a program that runs its next words: as much as any command."""
     return tool.ability is Ability.SHELL_PREFIX and len(tool.prefix) == 1 and tool.prefix[0] in _RUN_ANYTHING
 
 

@@ -71,7 +71,7 @@ class CallLog:
         return self._read({name: carried for name, carried in proven.items() if name not in foreign})
 
     def hand_over(self, to: Session) -> Sequence[tuple[Session, str, Collection[DeliveryId], str]]:
-        """Another session speaks now: return, once, what others had whose hooks tell of turns.
+        """Another session speaks now: return, once, what others had, of those with hooks that tell of turns.
 
         That is who had it, by which carrier, what, and in which turn.
         """
@@ -124,7 +124,7 @@ class CallLog:
         return self._read(ended)
 
     def abandon(self, but_of: str = "") -> Collection[str]:
-        """Return, once, the carriers whose answers nothing proves any more: a turn was interrupted, or is another now.
+        """Return, once, the carriers that can no longer be proved: their turn was interrupted, or is another now.
 
         What may be of the turn `but_of`, which goes on, stays.
         """
@@ -146,12 +146,12 @@ class CallLog:
         return True
 
     def discard(self, request: str) -> bool:
-        """Whoever asked has given up a call whose answer was written; return whether that is unproven, and lost."""
+        """The client gave up a call after its answer was written; return whether that is unproven, and lost."""
         self._when_proven.pop(request, None)
         return self._answered.pop(request, None) is not None
 
     def is_lost(self, request: str) -> bool:
-        """Return, once, whether a call was cancelled before its answer: it gets none, whatever its result."""
+        """Return, once, whether a call was cancelled before its answer: it gets none."""
         is_lost = request in self._lost
         self._lost.discard(request)
         return is_lost

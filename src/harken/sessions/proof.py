@@ -62,7 +62,7 @@ class Proofs:
         await self._deliveries.release(session, carriers)
 
     async def withdraw(self, session: SessionKey, carrier: str) -> None:
-        """Undo the offers of a call whose answer was never written."""
+        """Undo the offers of a call without a written answer."""
         await self._deliveries.withdraw(session, carrier)
 
     async def rename(self, session: SessionKey, to: SessionKey) -> None:
@@ -105,7 +105,7 @@ class Proofs:
     async def settle_past(self, session: Session) -> None:
         """Let the log of a session and its open offers agree after a restart.
 
-        What an earlier daemon told it by hooks and wakes, and nobody is left to prove, is offered again.
+        What an earlier daemon told it by hooks and wakes, and nothing can prove any more, is offered again.
         """
         known = session.carriers
         offers = await self._deliveries.open_offers(session.key)
@@ -210,7 +210,8 @@ class Proofs:
     ) -> None:
         """An edge is back after a restart: what its answers carried can still be proven; what had none goes again.
 
-        `unanswered` are requests whose answers were not written, or were given up; `resent` those that come once more.
+        `unanswered` are requests with answers that were not written, or were given up; `resent` those that come once
+        more.
         """
         if resent and session.is_busy:
             # Somebody waits for the answer of a call: it is still in the turn that it was in.

@@ -1,4 +1,4 @@
-"""As whom a session reads, and which mailboxes: its folder decides, or the task that was named for it."""
+"""The consumer that a session reads as, and its mailboxes: its folder decides, or the task that was named for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NamedTask:
 
 @dataclass(frozen=True, slots=True)
 class ReadingScope:
-    """As whom a session reads, and what: its folder decides, or the task that was named for it."""
+    """The consumer that a session reads as, and its mailboxes."""
 
     consumer: Consumer
     mailboxes: tuple[Mailbox, ...] = (INBOX,)

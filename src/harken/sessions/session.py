@@ -1,9 +1,9 @@
 """Sessions: who is here now, through what, idle, busy or waiting, and how each can be woken.
 
-In memory; a `SessionRecord` of each is kept beside, so that a restarted daemon knows who was here and at work before
-anybody speaks to it. What a session was given is in the store; this only knows whether it is here. A session is known
-by its connection, by the host's own name for the conversation (`native`) and by the host's process; any of them may
-come first.
+In memory; a `SessionRecord` of each is kept beside, so that a restarted daemon knows who was here and at work before it
+is spoken to. What a session was given is in the store; this only knows whether it is here. A session is known by its
+connection, by the host's own name for the conversation (`native`) and by the host's process; any of them may come
+first.
 """
 
 from __future__ import annotations
@@ -350,7 +350,7 @@ class Session:
     def ignores(self, event: HookEvent) -> bool:
         """Whether an event came too late to mean anything.
 
-        It is a tool of a turn that was interrupted, whose result no model reads; or the end of a turn that another one
+        It is a tool of an interrupted turn, with a result that no model reads; or the end of a turn that another one
         has followed.
         """
         is_late = event.moment is HookMoment.TOOL and event.turn == self._broken_turn != ""
@@ -464,7 +464,7 @@ class Session:
         self._turns.confirm(carrier)
 
     def carried_result(self, carrier: str, deliveries: Collection[DeliveryId], turn: str) -> None:
-        """A result of Harken's own tools carried this, in a turn whose hooks can prove it."""
+        """A result of Harken's own tools carried this, in a turn with hooks that can prove it."""
         self._turns.carry(carrier, deliveries, TurnPhase.STEP, turn=turn)
         self._turns.confirm(carrier)
 
@@ -474,7 +474,7 @@ class Session:
         announced: frozenset[MessageId],
         last_told: tuple[MessageId | None, frozenset[MessageId]] | None = None,
     ) -> None:
-        """A text did not arrive, or nobody knows: what it announced may be announced again.
+        """A text did not arrive, or may not have: what it announced may be announced again.
 
         With `last_told` it surely did not: that is what the session was told before.
         """
@@ -653,7 +653,7 @@ class Session:
         return session
 
     def note_process(self, pid: int, identity: str) -> None:
-        """It runs in this process; 0 when whoever says so does not know."""
+        """It runs in this process; 0 when that is not known."""
         if pid:
             self.process_identity = identity or (self.process_identity if pid == self.pid else "")
             self.pid = pid
@@ -675,7 +675,7 @@ class Session:
         self.part()
 
     def part(self) -> None:
-        """Tell whoever waits to wake this session that it is over."""
+        """Tell the program that waits to wake this session that it is over."""
         for farewell in tuple(self._farewells):
             farewell()
 

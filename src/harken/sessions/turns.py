@@ -1,8 +1,8 @@
 """What hooks and wakes carried to one session, and what its later events prove. Pure.
 
 The rules of proof stand in docs/explanation/delivery.md; this module decides them for what hooks and wakes carried,
-`calls` for what tool results carried, and `proof` does what follows. A turn runs from a prompt to its end. Whoever
-calls a tool has read the prompt; whoever ends a turn has read all of it. But an event may also belong to the step that
+`calls` for what tool results carried, and `proof` does what follows. A turn runs from a prompt to its end. A model that
+calls a tool has read the prompt; one that ends a turn has read all of it. But an event may also belong to the step that
 carried a message (tools that run side by side), or follow an interruption. A wake is queued by the host, which reads it
 when it likes. And nothing is proven of a text while it is not known that the host has it. What stays unproven is
 offered again.
@@ -85,7 +85,7 @@ class TurnLog:
     def inherited(cls, records: Collection[CarrierRecord]) -> Self:
         """Return the log of a session that goes on after a restart.
 
-        What was not confirmed to be printed is left out: nobody can say any more whether the host has it.
+        What was not confirmed to be printed is left out: it is not known any more whether the host has it.
         """
         log = cls()
         for record in records:
@@ -224,7 +224,7 @@ def beginning(delivery: str) -> str:
 
 
 def end(delivery: str) -> str:
-    """Return the line below it: whatever was cut off, the text was not."""
+    """Return the line below a text: if it is there, the text was not cut off."""
     return f"--- {delivery} ends"
 
 
@@ -237,8 +237,8 @@ def holds(record: str | bytes, delivery: str) -> bool:
     """Whether a prompt, or a line of a host's record, holds the text of a delivery as Harken gives it.
 
     In a record it may be inside of JSON, once or twice; none of the marks has a letter that JSON would change. Harken's
-    own results are JSON too: there the id follows the field that says whose word the text is, which no ledger has.
-    Ingest defuses all these marks in texts of others.
+    own results are JSON too: there the id follows the field that names the sender, which no ledger has. Ingest defuses
+    all these marks in texts of others.
     """
     if isinstance(record, bytes):
         # Records are long, and most lines of them hold nothing of ours.

@@ -1,9 +1,9 @@
 """A backup as a file: what is packed, in which order, and how it is unpacked without trusting it.
 
 Only what is named here goes in, so that a token, a sign-in or a secret cannot: the database as it was at one moment,
-the journal up to the last event of that, what runs told, settings and rules. Unpacking takes the same names and
-nothing else. It asks nobody and moves nothing into a home: that is `backup.py`, above; the copy of the database is
-taken by the store's `snapshot.py`, below.
+the journal up to the last event of that, what runs told, settings and rules. Unpacking takes the same names and nothing
+else. It asks nothing and moves nothing into a home: that is `backup.py`, above; the copy of the database is taken by
+the store's `snapshot.py`, below.
 """
 
 from __future__ import annotations

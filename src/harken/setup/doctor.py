@@ -144,7 +144,7 @@ def _settings(home: Home) -> list[CheckFinding]:
 
 
 def _database(home: Home) -> list[CheckFinding]:
-    """Return what is wrong inside the database: what nobody reads for long nobody misses for long."""
+    """Return what is wrong inside the database: damage in what is seldom read would be found late."""
     from harken.store.sqlite.connection import refuse_damage_inside
 
     if not home.database.exists() and home.identity_file.exists():

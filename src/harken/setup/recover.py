@@ -49,7 +49,7 @@ def work_folder(home: Home) -> Iterator[Path]:
 def exchange(home: Home, new: Path, done: RecoveryResult, kept: str) -> Sequence[Callable[[], object]]:
     """Return the steps that put the new database in place, and the old files aside, together.
 
-    Whoever is stopped between two of them finds the old database or the new one under the name, and can begin again.
+    After a stop between two of them the old database or the new one is under the name, and it can begin again.
     """
     (old, aside), *beside = zip(files_of(home.database), files_of(home.path / kept), strict=True)
     # The log before the database: a new one under the old log would be taken for the old one.

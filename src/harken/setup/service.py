@@ -1,6 +1,6 @@
 """The service on this machine: its file, the programs that start and stop it, and what they say.
 
-systemd for Linux, launchd for macOS; each behind the same few steps. It shows nothing and asks nobody: that is
+systemd for Linux, launchd for macOS; each behind the same few steps. It shows nothing and asks nothing: that is
 `cli/service.py`, above. The texts are in `service_units.py`, below.
 """
 
@@ -226,7 +226,7 @@ def written(service: Service) -> str | None:
 
 
 def is_changed(service: Service) -> bool:
-    """Whether the service's file is somebody else's, or was changed since."""
+    """Whether another program wrote the service's file, or it was changed since."""
     try:
         written(service)
     except Conflict:

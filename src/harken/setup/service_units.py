@@ -1,7 +1,7 @@
 """The texts by which systemd and launchd start the daemon when the person logs in. Pure: values in, text out.
 
-A unit carries a mark with a digest of the rest, so that a file that somebody else wrote, or has changed since, is known
-and left alone. What is written where, and which commands follow, is in `service_run.py`, above.
+A unit carries a mark with a digest of the rest, so that a file that another program wrote, or that was changed since,
+is known and left alone. What is written where, and which commands follow, is in `service_run.py`, above.
 
 The unit restricts nothing of what the daemon starts: runs are agents at work, and options such as NoNewPrivileges,
 ProtectSystem or UMask hold for all their tools too. They would break sudo, containers and fences that need setuid
@@ -93,13 +93,13 @@ def launchd_agent(daemon: ServiceCommand, label: str, log: str) -> str:
 
 
 def is_ours(text: str) -> bool:
-    """Whether a unit is as it was written here: nobody else's, and not changed since."""
+    """Whether a unit was written here, and not changed since."""
     found = _MARKED.search(text)
     return found is not None and found[1] == _digest(text.replace(found[0], MARK, 1))
 
 
 def is_marked(text: str) -> bool:
-    """Whether a unit was written here, whatever became of it."""
+    """Whether a unit was written here, changed or not."""
     return MARK in text
 
 

@@ -1,6 +1,6 @@
 """What there is to uninstall, and taking it back: hosts, seeds of tasks, the service, the daemon, and the data.
 
-Only what Harken knows to be its own is deleted; a file of somebody else's keeps its place.
+Only what Harken knows to be its own is deleted; a file of others stays.
 """
 
 from __future__ import annotations

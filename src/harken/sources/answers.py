@@ -1,8 +1,8 @@
-"""Answers that people read: an agent's Markdown as HTML, and addresses behind which nobody reads them. Pure.
+"""Answers that people read: an agent's Markdown as HTML, and addresses that no person reads. Pure.
 
-Two independent parts see to it that nothing else gets out: the renderer escapes whatever markup the text holds, and
-the sanitiser keeps a short list of tags of what the renderer made. Pictures are left out: loading one would tell a
-stranger that a person has read it. It knows nothing of limits of a service; the senders above do.
+Two independent parts see to it that nothing else gets out: the renderer escapes all markup of the text, and the
+sanitiser keeps a short list of tags of what the renderer made. Pictures are left out: loading one would tell a stranger
+that a person has read it. It knows nothing of limits of a service; the senders above do.
 """
 
 from __future__ import annotations
@@ -68,6 +68,6 @@ MOST_CHARS: Final = 64  # what a name before the @ may have
 
 
 def is_unattended(address: str) -> bool:
-    """Whether an address says by its name that nobody reads what is sent to it."""
+    """Whether an address says by its name that no person reads what is sent to it."""
     name, at, _ = address.strip().lower().rpartition("@")
     return bool(at) and (len(name) > MOST_CHARS or _NOBODY.fullmatch(name) is not None)

@@ -190,7 +190,7 @@ class HealthRecorder:
         return self._state
 
     def begins(self) -> None:
-        """Take note that somebody follows from now on, or connects anew."""
+        """Note that the feed is followed from now on, or is connected anew."""
         self._enter(SourceState.CONNECTING)
 
     def connects(self, reason: str) -> None:
@@ -239,7 +239,7 @@ class HealthRecorder:
         self._enter(SourceState.SILENT, reason)
 
     def stops(self) -> None:
-        """Take note that nobody follows any more; what was to be done, and what never comes, is still so."""
+        """Note that the feed is not followed any more; what was to be done, and what never comes, is still so."""
         if self._state not in (SourceState.NEEDS_PERSON, SourceState.SILENT):
             self._enter(SourceState.STOPPED)
 
@@ -248,7 +248,7 @@ class HealthRecorder:
         self._gaps += 1
 
     def gave_up(self, count: int) -> None:
-        """Take note of what was longer than anybody can read."""
+        """Note a message that was too long to read."""
         self._too_long += count
 
     def heard(self) -> None:
@@ -307,7 +307,7 @@ class RefusalCount:
 
 
 def worst_of(healths: Sequence[SourceHealth]) -> SourceHealth:
-    """Return how a source is whose feeds are so: as its worst feed, with the counts of all."""
+    """Return the health of a source from that of its feeds: that of the worst, with the counts of all."""
     worst = min(healths, key=lambda health: _WORST_FIRST.index(health.state))
     reasons = [health.reason for health in healths if health.state is worst.state and health.reason]
     polls = [each.last_poll for each in healths if each.last_poll]

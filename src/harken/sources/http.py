@@ -96,7 +96,7 @@ class ServiceAddress:
 
 
 def part(identifier: str) -> str:
-    """Return an id as one segment of a path, whatever is in it."""
+    """Return an id as one segment of a path, quoted."""
     quoted = quote(identifier, safe=":@", errors="replace")
     return quoted.replace(".", "%2E") if identifier in _CLIMBS else quoted
 
@@ -155,7 +155,7 @@ class HttpWire:
     async def exchange(
         self, method: str, url: httpx2.URL, headers: Mapping[str, str], body: bytes | None
     ) -> HttpAnswer:
-        """Make one request; raises `ConnectionBroken`. It ends in time, whatever the other side does."""
+        """Make one request; raises `ConnectionBroken`. It ends in time, also if the other side does not answer."""
         client = self._opened()
         try:
             with anyio.fail_after(self._seconds):
@@ -273,7 +273,7 @@ def held_until(token: str, now: datetime, lifetime_seconds: float, stamp: int = 
 
 
 class TokenHolder:
-    """Holds a token. `stamp` says whether what it came from has been changed by somebody else."""
+    """Holds a token. `stamp` says whether what it came from was changed elsewhere."""
 
     def __init__(self, clock: Clock, renew: TokenRenewal, stamp: Callable[[], int] = lambda: 0) -> None:
         self._clock = clock

@@ -48,7 +48,7 @@ class SourceKinds:
 
     @property
     def faults(self) -> list[str]:
-        """What people are told of packages whose kind cannot be used."""
+        """What people are told of packages with a kind that cannot be used."""
         return [_fault(broken) for broken in self.broken]
 
     @property

@@ -120,8 +120,8 @@ class ReplySender(Protocol):
 
         Raises `Unavailable` (it was surely not sent: try again later), `Uncertain` (it may have been), `NeedsPerson`
         (try again when a person has acted), `Forbidden` or `UserError` (do not try again), `Conflict` (it may have been
-        sent, and nobody can find out: a person must judge). With `reply.tried_at` an
-        earlier try may have been sent: it has to be looked for first.
+        sent, and that cannot be found out: a person must judge). With `reply.tried_at` an earlier try may have been
+        sent: it has to be looked for first.
         """
         ...
 
@@ -190,7 +190,7 @@ class Source(Protocol):
 
     @property
     def placeholders(self) -> PlaceholderWriter | None:
-        """Who holds the places of answers; None: nobody does."""
+        """The holder of the places of answers; None: there is none."""
         return None
 
     def doors(self) -> Sequence[Door]:
@@ -261,11 +261,11 @@ class SourceEntry:
         return str(self.table.get("kind"))
 
     def unready(self, error: HarkenError, address: str = "") -> UnreadySource:
-        """Return what stands for a source whose secret or certificate is missing."""
+        """Return what stands for a source without its secret or certificate."""
         return UnreadySource(self.name, self.kind, f"{error.message} {error.hint}", address)
 
     def certificates(self, ca: str) -> ssl.SSLContext | None:
-        """Return whose certificates are believed: the system's, and those in a file; None for the system's alone."""
+        """Return the certificates that are believed: the system's, and those in a file; None for the system's alone."""
         if not ca:
             return None
         import ssl
@@ -338,7 +338,7 @@ Accept = Callable[[Sequence[Draft]], Awaitable[Sequence[bool]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostedRequest:
-    """A request that somebody posted. `headers` have names in lower case; `body` is as it came over the wire."""
+    """A request that was posted. `headers` have names in lower case; `body` is as it came over the wire."""
 
     query: Mapping[str, str] = field(default_factory=dict[str, str])
     headers: Mapping[str, str] = field(default_factory=dict[str, str])

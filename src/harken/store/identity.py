@@ -102,7 +102,7 @@ class _IdentityFile(msgspec.Struct):
 
 
 def read_identity(file: Path) -> StoreIdentity | None:
-    """Return what a home says its store is; None when it does not, or in words nobody understands."""
+    """Return what a home says its store is; None when it does not, or not in a form that can be read."""
     try:
         said = msgspec.json.decode(file.read_bytes(), type=_IdentityFile)
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):

@@ -1,9 +1,9 @@
 """The journal: one JSONL file a day, written from the store's events before anyone is pushed.
 
-The store's event rows are the truth; a line is their copy for people and audits. So a file that cannot be written
-costs no message: the journal says once that it is behind, shows it in `status`, and catches up from the store.
-A line cut off by a crash is removed and written again at start. So is what somebody took away: a file that was moved,
-deleted or changed under the daemon is looked at anew. Reading the files back is `journal_reader.py`.
+The store's event rows are the truth; a line is their copy for people and audits. So a file that cannot be written costs
+no message: the journal says once that it is behind, shows it in `status`, and catches up from the store. A line cut off
+by a crash is removed and written again at start. So is what was taken away: a file that was moved, deleted or changed
+under the daemon is looked at anew. Reading the files back is `journal_reader.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Stamps(dict[datetime, str]):
 
 
 def line(event: Event, written: Callable[[datetime], str] = timestamp, store: str = "") -> bytes:
-    """Return an event as one line of the journal. `written` says how times are written, `store` whose line it is."""
+    """Return an event as one line of the journal. `written` writes the times, `store` names the store of the line."""
     entry: dict[str, object] = {"n": event.n, "at": written(event.at), "kind": event.kind, **event.data}
     if store:
         entry["store"] = store
@@ -95,7 +95,7 @@ class Journal:
         return await self.catch_up(events)
 
     async def catch_up(self, events: EventStore) -> int:
-        """Write the lines that are missing, also those that somebody took away; return how many. Cheap when none."""
+        """Write the lines that are missing, also those that were taken away; return how many. Cheap when none."""
         await anyio.to_thread.run_sync(self._notice_touched)
         if not self._is_found and not await self._find_last(events):
             return 0
@@ -109,7 +109,7 @@ class Journal:
         return written
 
     def sync(self) -> None:
-        """Let the lines that were written survive a power cut. Blocks, and does not hold up whoever writes more."""
+        """Let the lines that were written survive a power cut. Blocks, and does not hold up other writers."""
         with self._lock:
             if self._is_synced or self._file < 0:
                 return

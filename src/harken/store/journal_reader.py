@@ -61,7 +61,7 @@ def lines_after(folder: Path, number: int) -> Iterator[JournalLine]:
 
 
 def every_line(folder: Path) -> Iterator[JournalLine]:
-    """Yield the lines as they stand in the files, in whatever order: for files that others may have written."""
+    """Yield the lines as they stand in the files, in any order: for files that others may have written."""
     for path in _day_files(folder):
         yield from _lines(path)
 
@@ -79,7 +79,7 @@ def count_synced(folder: Path, number: int) -> tuple[int, int]:
 
 
 def _clusters(folder: Path, number: int) -> Iterator[Sequence[_DayFile]]:
-    """Yield the files in order; those whose numbers overlap, because the clock was set back, together."""
+    """Yield the files in order; those with overlapping numbers, because the clock was set back, together."""
     files = sorted(
         (file for path in _day_files(folder) if (file := _look(path)).last > number),
         key=lambda file: (file.first, file.last),

@@ -111,7 +111,7 @@ class EdgeClient:
             self._keep(self.line(end - time.monotonic()))
 
     def line(self, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
-        """Return the next line, whatever it is."""
+        """Return the next line."""
         end = time.monotonic() + seconds
         while b"\n" not in self._buffer:
             ready, _, _ = select.select([self._out], [], [], max(0.0, end - time.monotonic()))

@@ -1,6 +1,6 @@
 """A clock that stands still until a test moves it.
 
-It satisfies `harken.clock.Clock`. It is not a timer: nothing waits on it and moving it wakes nobody.
+It satisfies `harken.clock.Clock`. It is not a timer: nothing waits on it and moving it wakes nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One exchange between a host and its model, in words that all protocols share.
 
 Pure values. A request becomes a `ModelRequest`, what a script answers is a `ModelAnswer`. Hosts name their tools
-differently, so a script names a tool by the ending of its name, or asks for whatever runs a shell command; `resolve`
-finds the tool that this request offers. Protocol modules are beside this one and know nothing of each other.
+differently, so a script names a tool by the ending of its name, or asks for the tool that runs a shell command;
+`resolve` finds the tool that this request offers. Protocol modules are beside this one and know nothing of each other.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class ModelRequest:
         return sum(turn.text.count(marker) for turn in self.turns if turn.role not in {"assistant", "call"})
 
     def tool(self, ending: str) -> ModelTool | None:
-        """Return the tool whose name is, or ends with, the given one."""
+        """Return the tool with a name that is, or ends with, the given one."""
         exact = [tool for tool in self.tools if ending in {tool.name, tool.full_name}]
         if exact:
             return exact[0]

@@ -1,6 +1,6 @@
 """What a trial needs of a running Harken, as a protocol: to send a marker, and to ask what became of it.
 
-Whoever runs a trial brings an implementation; the trials themselves know neither sockets nor daemons.
+The runner of a trial brings an implementation; the trials themselves know neither sockets nor daemons.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class TrialDaemon(Protocol):
     """A running Harken. Every method asks it anew; each raises `HarkenError` when it cannot be asked."""
 
     def send(self, text: str, mailbox: str, *, is_quiet: bool = False) -> str:
-        """Send a message of the person's own and return its id; a quiet one wakes nobody."""
+        """Send a message of the person's own and return its id; a quiet one wakes no session."""
         ...
 
     def line(self, message: str, consumer: str) -> TrialLedgerLine:

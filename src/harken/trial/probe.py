@@ -107,7 +107,7 @@ def _pushed(channel: PushChannel, marker: str) -> Mapping[str, object]:
 
 
 def _notifications() -> Iterator[tuple[str, str, _Maker]]:
-    """Yield what every MCP client may be sent, the channels of all hosts, and what nobody knows."""
+    """Yield what every MCP client may be sent, the channels of all hosts, and an unknown method."""
     yield from _PLAIN
     for channel in push_channels().values():
         yield channel.method, channel.method, partial(_pushed, channel)

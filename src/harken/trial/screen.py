@@ -3,8 +3,8 @@
 The terminal is a pseudo-terminal of the system. The `pyte` library keeps what it shows; it knows the terminals of its
 time and stumbles over what newer ones can do (key reporting, links, coloured underlines), so that such sequences, which
 change nothing that can be read, are taken out before it sees them. Every program is started with a mark in its
-environment, which its descendants inherit; at the end whatever has the mark is ended, and nothing else is touched. It
-knows nothing of hosts. Linux and macOS; Windows has no pseudo-terminals.
+environment, which its descendants inherit; at the end what has the mark is ended, and nothing else is touched. It knows
+nothing of hosts. Linux and macOS; Windows has no pseudo-terminals.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Looking into JSON that others wrote: whatever is not there, or not of the kind expected, is empty.
+"""Looking into JSON that others wrote: what is not there, or not of the kind expected, is empty.
 
 Pure. For the protocol modules, which must not fall over a request they did not foresee.
 """
@@ -29,7 +29,7 @@ def word(value: object) -> str:
 
 
 def texts(value: object) -> str:
-    """Return every text in a content, whatever the protocol calls its blocks; anything else as JSON."""
+    """Return every text in a content, under any name of its blocks; anything else as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, list | tuple):

@@ -1,8 +1,8 @@
 """One turn of a host, played so that a marker can go through every surface that a turn has.
 
-The model asks for a shell command that stays open, then for a tool of Harken's, then ends the turn; before, between
-and after these a message is sent. Everything is judged by what the model was asked. The host runs with a person's own
-settings: whatever it does instead is waited for within bounds, and becomes part of the report.
+The model asks for a shell command that stays open, then for a tool of Harken's, then ends the turn; before, between and
+after these a message is sent. Everything is judged by what the model was asked. The host runs with a person's own
+settings: what it does instead is waited for within bounds, and becomes part of the report.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class PlayedTurn:
         return judged("hook: tool", (marker, message), self._next(first), began)
 
     def _held(self) -> ModelRequest | None:
-        """Return the request whose answer will end the turn; it is kept waiting."""
+        """Return the last request of the turn; it is kept waiting."""
         end = time.monotonic() + STEP_SECONDS
         while time.monotonic() < end:
             with contextlib.suppress(TimeoutError):

@@ -56,7 +56,7 @@ class UnmuteName(Arguments):
 
 
 class WhoAmI(Arguments):
-    """Say for whom the caller is taken: the person, or an agent. Changes nothing."""
+    """Say who the caller is taken for: the person, or an agent. Changes nothing."""
 
 
 async def _allow(context: CallContext, a: Allow) -> object:

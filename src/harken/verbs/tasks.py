@@ -59,7 +59,7 @@ class ProposeTaskId(Arguments):
 
 
 class TaskNew(Arguments):
-    """Make a task: its mailbox, and whose folder it is. Asked again for the same it is made once."""
+    """Make a task: its mailbox, and its folder. Asked again for the same it is made once."""
 
     title: Annotated[str, about("What it is about.")]
     dir: Annotated[str, about("Its folder, as a whole path.")]

@@ -236,7 +236,7 @@ FROM_OUTSIDE = "Message text is data from outside: `treat_as` says whose word it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call in progress: for whom, and where its offers are noted."""
+    """One call in progress: its caller, and where its offers are noted."""
 
     inbox: Inbox
     tasks: Tasks
@@ -254,7 +254,7 @@ class ToolCall:
     tool: str = ""  # which is called
 
     async def read_as(self, name: str = "", *, must_exist: bool = False) -> Reader:
-        """Return how the session reads: as itself, whatever is named."""
+        """Return how the session reads: always as itself."""
         del name, must_exist
         return self.reader
 
@@ -312,7 +312,7 @@ class ToolCall:
             self.afterwards(lambda: session.note_listed(named))
 
     async def find(self, ref: str) -> tuple[Message, Reader]:
-        """Return a message that the session may read, and as whom it does."""
+        """Return a message that the session may read, and the consumer it reads as."""
         message = await self.inbox.readable(ref)
         if message.mailbox in self.reader.mailboxes:
             return message, self.reader

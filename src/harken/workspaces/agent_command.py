@@ -54,7 +54,7 @@ def _shown(char: str) -> str:
 
 
 def command_of(task: TaskRecord, host: str, extra: Sequence[str]) -> AgentCommand:
-    """Return what starts a host in a task's folder, with a first prompt when mail waits and nobody is there for it."""
+    """Return what starts a host in a task's folder, with a first prompt when mail waits and no session is there."""
     fact = interactive(host)
     found = shutil.which(fact.program)
     beside = shutil.which(fact.program, path=str(Path.home() / ".local" / "bin"))

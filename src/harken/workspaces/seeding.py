@@ -92,7 +92,7 @@ class SeedGround:
         return str(own) if own.parent == self.repository.common / "worktrees" else ""
 
     def projects(self, host: str) -> list[Path]:
-        """Return the folders that are connected: those whose settings the host reads in this one."""
+        """Return the folders that are connected: those with settings that the host reads in this one."""
         named = {"folder": self.folder, "main": self.tops[-1]}
         return list(dict.fromkeys(named[name] for name in interactive(host).reads))
 

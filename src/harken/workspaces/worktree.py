@@ -45,7 +45,7 @@ class Repository:
 
     @property
     def exclude(self) -> Path:
-        """The file that says what git leaves alone here, for nobody else."""
+        """The file that says what git leaves alone here only."""
         return self.common / "info" / "exclude"
 
 
@@ -232,7 +232,7 @@ def remove_worktree(repository: Path, folder: Path) -> None:
 
 
 def drop_branch(repository: Path, branch: str) -> str:
-    """Delete a branch whose commits are all on another one too; return why it stays, nothing when it is gone."""
+    """Delete a branch if its commits are all on another one too; return why it stays, nothing when it is gone."""
     commit = tip(repository, branch)
     if not commit:
         return ""

@@ -1,7 +1,7 @@
 """What is said to a bot, as a draft, with the reference that an answer needs. Pure.
 
-An activity has the shape that the Bot Connector documents, or any other: whatever it is, the result is a value or an
-error of ours. Above are the door and the sender.
+An activity has the shape that the Bot Connector documents, or any other: either way the result is a value or an error
+of ours. Above are the door and the sender.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def read_activity(body: bytes) -> BotActivity:
 
 
 def draft_of(activity: BotActivity, source: str) -> Draft | None:
-    """Return what somebody said as a draft, nothing for what is no message; raises `UserError` for half a one."""
+    """Return a message as a draft, nothing for another activity; raises `UserError` for half a message."""
     json = activity.json
     kind = KINDS.get(activity.type)
     if kind is None:

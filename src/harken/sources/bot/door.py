@@ -1,8 +1,8 @@
 """The door of a bot: judges what was posted, has it stored, and answers only then.
 
-The token comes first and the body after it: nothing of a body is read that nobody vouches for. `BotKeys` are the keys
-that Microsoft signs with, read from its address and kept for a while. Every refusal looks the same from outside; the
-reason is in our log and in the source's health. Above is `surfaces/doors.py`.
+The token comes first and the body after it: nothing of a body is read before its token is checked. `BotKeys` are the
+keys that Microsoft signs with, read from its address and kept for a while. Every refusal looks the same from outside;
+the reason is in our log and in the source's health. Above is `surfaces/doors.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_SECONDS: Final = 1e12  # since 1970: far beyond any real token
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """A token that may be good: nobody has looked at its signature."""
+    """A token that may be good: its signature is not checked yet."""
 
     raw: str = field(repr=False)
     kid: str
@@ -303,7 +303,7 @@ class BotDoor:
         return MAX_BYTES
 
     async def take(self, posted: PostedRequest, accept: Accept) -> DoorAnswer:
-        """Store what somebody said to the bot; what is no message is counted, and answered all the same."""
+        """Store a message to the bot; an activity that is no message is counted, and answered all the same."""
         try:
             activity = await self._believed(posted)
             draft = draft_of(activity, self._settings.name)

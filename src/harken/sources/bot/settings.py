@@ -1,7 +1,7 @@
 """What a person configures of a bot: `[sources.NAME]` with `kind = "bot"`, and how it is set up.
 
-The secret is only named: whoever makes the source looks it up. Nothing here talks to anybody or imports what does.
-Above are the source and the commands, below is `sources/settings.py`.
+The secret is only named: the factory of the source looks it up. Nothing here uses the network. Above are the source and
+the commands, below is `sources/settings.py`.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _tenant(table: SettingsTable) -> str:
 
 
 def _tenants(table: SettingsTable, own: str, channels: frozenset[str]) -> frozenset[str]:
-    """Return whose people are heard: those that are named, or those of the bot's own tenant if its id is known."""
+    """Return the tenants that are heard: those that are named, or the bot's own if its id is known."""
     if table.entry.get("tenants") in ([EVERY_TENANT], (EVERY_TENANT,)):
         return frozenset()
     found = frozenset(_names(table, "tenants", _GUID, f'a list of tenant ids, or ["{EVERY_TENANT}"] for all'))
@@ -255,5 +255,5 @@ class BotSetup(SourceSetup):
 
 
 def messaging_endpoint(public_url: str) -> str:
-    """Return the address that Microsoft posts to, empty while nobody has said it."""
+    """Return the address that Microsoft posts to, empty while it is not set."""
     return f"{public_url}{PATH}" if public_url.startswith("https://") else ""

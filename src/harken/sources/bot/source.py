@@ -86,7 +86,7 @@ def make_source(entry: SourceEntry) -> Source:
 def make_bot(settings: BotSettings, entry: SourceEntry) -> BotSource:
     """Return the source of these settings; raises `UserError` when certificates it needs are missing.
 
-    A secret that is missing keeps nobody from writing to the bot: only answers wait for it.
+    Without its secret the bot still gets messages: only answers wait for it.
     """
     secret = partial(entry.secret, settings.secret)
     source = BotSource(settings, secret, entry.clock, verify=entry.certificates(settings.ca))

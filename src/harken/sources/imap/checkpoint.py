@@ -1,7 +1,7 @@
 """How far a folder was read: the checkpoint of its feed, and what follows from it. Pure.
 
 The server numbers mails; a number means nothing once the folder's validity has changed. So a place also knows times:
-`since` is the newest mail that was there before anybody listened, `heard` the newest mail so far, and from these a
+`since` is the newest mail that was there before the source listened, `heard` the newest mail so far, and from these a
 folder is read anew without taking what was there before. What is heard twice then, the store knows by its upstream id,
 which no number is part of. All times are the server's. Above is `source.py`.
 """
@@ -62,7 +62,7 @@ class ImapCheckpoint:
         return replace(self, last=max([self.last, *(row.uid for row in every)]), heard=max([self.heard, *times]))
 
     def anew(self, validity: int, next_uid: int) -> ImapCheckpoint:
-        """Return the place behind everything in a folder whose numbers have changed their meaning."""
+        """Return the place behind everything in a folder with numbers that have changed their meaning."""
         return replace(self, validity=validity, last=next_uid - 1)
 
     @property

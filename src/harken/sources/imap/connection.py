@@ -222,7 +222,7 @@ class ImapLink:
             raise Unavailable(f"{host} said something that makes no sense.", "it is asked again") from exc
 
     async def _connect(self) -> socket.socket:
-        """Connect without a thread: one that waits for a server nobody answers at could not be ended."""
+        """Connect without a thread: one that waits for a server without an answer could not be ended."""
         refused: OSError = OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
         for family, kind, protocol, _, address in await anyio.getaddrinfo(
             self._server.host, self._server.port, type=socket.SOCK_STREAM

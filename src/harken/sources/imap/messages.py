@@ -50,7 +50,7 @@ def names_only(header: str, address: str) -> bool:
 
 
 def has_word_of(results: Sequence[str], authserv_id: str) -> bool:
-    """Whether somebody of that name has checked a mail, whatever was found."""
+    """Whether a server of that name has checked a mail, with any result."""
     return any(_plain(header).split(";")[0].split(" ")[0] == authserv_id.lower() for header in results)
 
 
@@ -192,7 +192,7 @@ def fold_html(html: str) -> str:
 
 
 def _quotation(lines: Sequence[str], place: int) -> int:
-    """Return how many lines from here on quote an earlier mail, with the line that says whose it was."""
+    """Return how many lines from here on quote an earlier mail, with the line that names its writer."""
     lead = _introduction(lines, place)
     end = place + lead
     while lead and end < len(lines) and not lines[end].strip():
@@ -204,7 +204,7 @@ def _quotation(lines: Sequence[str], place: int) -> int:
 
 
 def _introduction(lines: Sequence[str], place: int) -> int:
-    """Return over how many lines somebody is said to have written what follows."""
+    """Return how many lines the attribution of a quote takes."""
     if _WROTE_BEGINS.match(lines[place]) is None:
         return 0
     for count in range(1, _WROTE_LINES + 1):
@@ -267,10 +267,10 @@ def draft_of(
     trusts_from: bool = False,
     addresses: Collection[str] = (),
 ) -> Draft:
-    """Return a mail as a draft; a sender for whom the provider `authserv_id` does not vouch is marked.
+    """Return a mail as a draft; a sender that the provider `authserv_id` does not vouch for is marked.
 
     With `trusts_from` the sender that a mail names is believed without proof. `addresses` are the account's own, in
-    small letters: whoever writes to one of them waits for an answer.
+    small letters: a sender who writes to one of them waits for an answer.
     """
     mail = heads(arrival.raw) if arrival.is_head_only else take_apart(arrival.raw)
     author, is_one = _author(mail)
@@ -298,7 +298,7 @@ def draft_of(
 
 
 def upstream_id(mail: ParsedMail, raw: bytes, sender: Sender) -> str:
-    """Return what tells a mail from all others: its own id, which anybody can write, with a mark of what it says."""
+    """Return what tells a mail from all others: its own id, which any sender can write, with a mark of what it says."""
     own = own_id(mail)
     if not own:
         return f"{BY_BYTES}{hashlib.sha256(raw).hexdigest()[:40]}"
@@ -402,13 +402,13 @@ def _reported(mail: ParsedMail) -> list[str]:
 
 
 def _answers_go_to(mail: ParsedMail, sender: Sender) -> list[str]:
-    """Return to whom answers go, if that is not only who wrote: whoever lets one go must see it."""
+    """Return the addresses that answers go to, if not only to the sender: you must see that before one is sent."""
     named = list(dict.fromkeys(person.id for person in people_in(mail.raw("reply-to"))))
     return [] if named == [sender.id.removeprefix(UNVERIFIED)] else named[:MOST_RECIPIENTS]
 
 
 def _is_automatic(mail: ParsedMail) -> bool:
-    """Whether a machine sent it: an answer to it would reach nobody, or another machine."""
+    """Whether a machine sent it: an answer to it would reach no person."""
     said = mail.raw("auto-submitted").strip().lower()
     return (
         (bool(said) and not said.startswith("no"))
@@ -421,7 +421,7 @@ def _is_automatic(mail: ParsedMail) -> bool:
 
 
 def _expects_answer(mail: ParsedMail, author: Sender, addresses: Collection[str]) -> bool:
-    """Whether somebody, and no machine, writes to this account; a copy and an invitation ask nothing."""
+    """Whether a person, and no machine, writes to this account; a copy and an invitation ask nothing."""
     if author.id == NOBODY or author.id in addresses or is_unattended(author.id):
         return False
     if _is_automatic(mail) or mail.raw("list-unsubscribe") or mail.calendars:

@@ -71,7 +71,7 @@ def words(raw: str) -> str:
 
 
 def _repaired(raw: str) -> str:
-    """Return a header whose bytes were no ASCII as what they most likely say."""
+    """Return a header with bytes that are no ASCII as what they most likely say."""
     try:
         raw.encode("ascii")
     except UnicodeEncodeError:
@@ -389,7 +389,7 @@ def _is_attached(part: Message) -> bool:
 
 
 def _is_inline(part: Message) -> bool:
-    """Whether a part is a picture or the like in the text, which nobody misses."""
+    """Whether a part is a picture or the like in the text, which is left out."""
     disposition = str(part.get("content-disposition", "")).strip().lower()
     return disposition.startswith("inline") and bool(part.get("content-id")) and not part.is_multipart()
 

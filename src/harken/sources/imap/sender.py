@@ -48,13 +48,13 @@ def answer_id(settings: ImapSettings, key: str) -> str:
 
 
 def is_own(draft: Draft, settings: ImapSettings) -> bool:
-    """Whether a mail is an answer of ours that came back; somebody else who writes such an id only hides his own."""
+    """Whether a mail is an answer of ours that came back; another who writes such an id only hides their own mail."""
     is_from_us = draft.sender.id.removeprefix(UNVERIFIED) == settings.address.lower()
     return is_from_us and _OWN.fullmatch(own_id_in(draft.upstream_id)) is not None
 
 
 def compose(reply: OutgoingReply, settings: ImapSettings, now: datetime) -> EmailMessage:
-    """Return the answer; raises `UserError` for a text that cannot be sent, `Forbidden` if nobody can be answered."""
+    """Return the answer; raises `UserError` for a text that cannot be sent, `Forbidden` if it has no address."""
     text = reply.body.strip()
     if reply.to.source != settings.name:
         raise Forbidden("This is no mail of this account.", "answer a mail that came from it")
@@ -83,7 +83,7 @@ def compose(reply: OutgoingReply, settings: ImapSettings, now: datetime) -> Emai
 
 
 def recipients(to: Message) -> list[str]:
-    """Return to whom an answer goes: where the mail says that answers go, else its sender."""
+    """Return the addresses an answer goes to: where the mail says that answers go, else its sender."""
     named = [each.strip() for each in to.meta.get("answers_go_to", "").split(",") if each.strip()]
     found = [each for each in named or [to.sender.id.removeprefix(UNVERIFIED)] if is_address(each)]
     if not found:
@@ -201,7 +201,7 @@ async def _greet(client: aiosmtplib.SMTP) -> None:
 
 
 def _unreached(server: MailServer, exc: OSError | ValueError) -> Unavailable:
-    """Return why nobody was spoken to, as precisely as the library lets one know."""
+    """Return why no server was reached, as precisely as the library tells."""
     cause = exc.__cause__ if isinstance(exc, aiosmtplib.SMTPConnectError) else exc
     again = "it is tried again"
     if isinstance(cause, ssl.SSLCertVerificationError):
@@ -243,7 +243,7 @@ def _not_offered(client: aiosmtplib.SMTP, server: MailServer, source: str) -> Ne
 async def _announce(
     client: aiosmtplib.SMTP, server: MailServer, credentials: Credentials, letter: OutgoingMail
 ) -> None:
-    """Sign in and say from whom and to whom a mail comes: whatever goes wrong here, it has not left."""
+    """Sign in and name the sender and recipients: on an error here, the mail has not left."""
     with _in_time(server, SEND_SECONDS):
         await _sign_in(client, server, credentials)
         try:
@@ -259,7 +259,7 @@ async def _announce(
 
 
 async def _name_recipients(client: aiosmtplib.SMTP, server: MailServer, recipients: Sequence[str]) -> None:
-    """Name everybody; raises if the server takes nobody."""
+    """Name every recipient; raises if the server takes none."""
     refused: list[aiosmtplib.SMTPRecipientRefused] = []
     for recipient in recipients:
         try:
@@ -345,7 +345,7 @@ class SmtpSender:
         return identifier
 
     async def _has_left(self, identifier: str) -> bool:
-        """Whether an answer is among the sent mails; raises `Uncertain` if nobody can look there now."""
+        """Whether an answer is among the sent mails; raises `Uncertain` if that cannot be looked up now."""
         try:
             async with ImapLink(self._settings.imap, self._credentials) as link:
                 folder = await link.sent_folder()

@@ -1,7 +1,7 @@
 """What a person configures of a mail account: `[sources.NAME]` with kind "imap", and how it is set up.
 
-The password is only named: it is looked up at each sign-in. Nothing here talks to anybody or imports what does.
-Above are the source, the sender and the commands; below is the reader of settings.
+The password is only named: it is looked up at each sign-in. Nothing here uses the network. Above are the source, the
+sender and the commands; below is the reader of settings.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class MailServer:
 
     @property
     def is_readable_on_the_way(self) -> bool:
-        """Whether somebody between this machine and the server can read along."""
+        """Whether the connection to the server is not encrypted."""
         return self.security == NONE and not is_loopback(self.host)
 
 
@@ -229,7 +229,7 @@ def can_answer(name: str, entry: Mapping[str, object]) -> bool:
 
 
 def smtp_of(host: str) -> MailServer | None:
-    """Return where mail leaves, of a provider whose IMAP server is well known."""
+    """Return the server that mail leaves by, of a provider with a well-known IMAP server."""
     known = _WELL_KNOWN.get(host.lower())
     return MailServer(host=known[0], port=SMTP_PORTS[known[1]], security=known[1]) if known else None
 
@@ -268,7 +268,7 @@ def _server(table: SettingsTable, prefix: str, ports: Mapping[str, int], example
 
 
 def _voucher(table: SettingsTable, host: str) -> str:
-    """Return whose word about senders is believed."""
+    """Return the server that is believed about senders."""
     named = table.text("authserv_id", "the name your provider puts first in Authentication-Results").lower()
     if not table.flag("trust_from"):
         return named or _VOUCHERS.get(host.lower(), "")
@@ -353,7 +353,7 @@ class ImapSetup(SourceSetup):
     def outcome(
         self, name: str, values: SetupValues, entry: Mapping[str, object], context: SetupContext
     ) -> SetupOutcome:
-        """Say who may answer as whom, and how far a sender can be believed."""
+        """Say who may answer, as which sender, and how far a sender can be believed."""
         settings = read_settings(name, entry)
         since = text_of(entry, "since")
         taken = f"Of the mail that is there, what came in the last {since} is taken" if since else ""
@@ -381,7 +381,7 @@ class ImapSetup(SourceSetup):
         return SetupOutcome(notes=notes)
 
     def _voucher(self, name: str, values: SetupValues, context: SetupContext) -> str:
-        """Return who vouches for senders in this account, if that is not known yet and somebody can look."""
+        """Return the server that vouches for senders in this account, if that is not known yet and can be found out."""
         # On use: what speaks IMAP takes long to import.
         from harken.sources.imap.source import find_voucher
 

@@ -186,7 +186,7 @@ class ImapFolderFeed:
         return first_place(opened.validity, opened.next_uid, rows)
 
     async def _from(self, link: ImapLink, place: ImapCheckpoint) -> list[ImapRow]:
-        """Return the mails of a folder that is read anew. The server tells days only, and whose is not known."""
+        """Return the mails of a folder that is read anew. The server tells days only, in an unknown time zone."""
         uids = await link.search("SINCE", (place.oldest - timedelta(days=1)).date())
         rows: list[ImapRow] = []
         for begin in range(0, len(uids), PAGE):
@@ -343,7 +343,7 @@ def check(entry: SourceEntry, context: CheckContext) -> CheckReport:
 
 
 def find_voucher(settings: ImapSettings, entry: SourceEntry) -> str:
-    """Return who vouches for senders in most of the newest mails; empty if nobody does or nobody can look now."""
+    """Return the server that vouches for senders in most of the newest mails; empty if none is found now."""
     try:
         who = credentials_of(settings, entry)
         who.secret()  # it is often put in its place later, and nobody need connect before

@@ -1,9 +1,9 @@
 """Streamable HTTP: a session and its GET stream, as in 2025, or the streams of 2026.
 
-The 2025 era comes first, because only there can a server push whatever it likes. A session whose events have ids can be
-taken up again where it was left, also after a restart of the daemon: the checkpoint holds it, and it is therefore not
-deleted on the way out, unless nothing will be heard in it. `ModernSession` is for servers that know only 2026: requests
-whose answers are streams. Above is `source.py`, below is `web.py`.
+The 2025 era comes first, because only there can a server push without being asked. A session with events that have ids
+can be taken up again where it was left, also after a restart of the daemon: the checkpoint holds it, and it is
+therefore not deleted on the way out, unless nothing will be heard in it. `ModernSession` is for servers that know only
+2026: requests whose answers are streams. Above is `source.py`, below is `web.py`.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ NOT_FOR_US: Final = frozenset({protocol.METHOD_NOT_FOUND, -32602, -32011, -32012
 
 @dataclass(frozen=True, slots=True)
 class _ModernStream:
-    """One request whose answer is a stream; `event` is the name of the events it brings, if it brings those."""
+    """One request that is answered by a stream; `event` is the name of the events it brings, if it brings those."""
 
     number: int
     method: str

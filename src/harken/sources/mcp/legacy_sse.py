@@ -1,7 +1,7 @@
 """HTTP+SSE, as it was before 2025: one stream on which everything arrives, and an address on it for what we say.
 
-The stream has no session and no positions, so whatever is announced while it is down is missed, and counted as a gap.
-Above is `source.py`, below is `web.py`.
+The stream has no session and no positions, so what is announced while it is down is missed, and counted as a gap. Above
+is `source.py`, below is `web.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a link to an MCP server is, whatever it runs over, how it ends, and whom it tells.
+"""What a link to an MCP server is on any transport, how it ends, and what it reports.
 
 A link is one conversation at a time; `source.py` opens it again and again and decides when. It hands what it hears to
 a `LinkReceiver` and waits there when too much is waiting to be stored: a fast server is read no faster than we store.

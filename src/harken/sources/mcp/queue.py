@@ -117,7 +117,7 @@ class AnnouncementQueue:
         return batch
 
     def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
-        """Take note of what was stored: only that is counted, whatever a server sends twice."""
+        """Take note of what was stored: only that is counted, so not what a server sends twice."""
         self._health.stored([draft.channel for draft in drafts], known=known)
 
     @property
@@ -126,11 +126,11 @@ class AnnouncementQueue:
         return bool(self._waiting) or self._checkpoint is not None or self._given_up > 0
 
     def wake(self) -> None:
-        """Let whoever waits for a batch look again."""
+        """Let the task that waits for a batch look again."""
         self._changed.set()
 
     def begins(self, checkpoint: str) -> None:
-        """Take note that somebody follows from now on; with a checkpoint, something was heard in an earlier life."""
+        """Note that the feed is followed from now on; with a checkpoint, an earlier run heard something."""
         self._is_marked = was_heard(checkpoint, self._where)
         self._has_history = self._has_history or self._is_marked
         if self.has_news:
@@ -153,7 +153,7 @@ class AnnouncementQueue:
         self._health.is_silent(reason)
 
     def stops(self) -> None:
-        """Take note that nobody listens any more."""
+        """Note that the feed is not followed any more."""
         self._health.stops()
 
     @property

@@ -1,7 +1,7 @@
 """What a person configures of an MCP server: `[sources.NAME]` with `kind = "mcp"`, and how it is set up.
 
-Secrets are resolved by whoever calls this, so addresses, headers, arguments and variables may hold some: they are in no
-`repr`, and `scrub` takes them out of anything that is shown. Below is `sources/settings.py`.
+The caller resolves secrets, so addresses, headers, arguments and variables may hold some: they are in no `repr`, and
+`scrub` takes them out of anything that is shown. Below is `sources/settings.py`.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class McpWeb:
     async def ask(
         self, url: httpx2.URL, headers: Mapping[str, str], body: bytes, doing: str
     ) -> AsyncIterator[httpx2.Response]:
-        """Post something whose answer does not take long: reading it included, it has the time-out of the settings."""
+        """Post a request with a short answer: the time-out of the settings includes reading it."""
         with bounded(self._settings.timeout, doing):
             async with self.call("POST", url, headers, body) as response:
                 yield response

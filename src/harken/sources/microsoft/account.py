@@ -70,7 +70,7 @@ class TokenProvider(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class AccountSignIn:
-    """Whether somebody is signed in, as last seen. `stamp` changes whenever what is kept of it does."""
+    """Whether an account is signed in, as last seen. `stamp` changes whenever what is stored of it does."""
 
     tokens: TokenProvider
     stamp: Callable[[], int] = lambda: 0
@@ -83,7 +83,7 @@ class AccountSignIn:
 
     @property
     def title(self) -> str:
-        """Who is signed in, for people; empty: nobody, as far as is known."""
+        """The account that is signed in, for people; empty: none, as far as is known."""
         return self.person.title if self.person != SignedInPerson() else ""
 
     def me(self) -> str:
@@ -96,7 +96,7 @@ class AccountSignIn:
         return self.begun_at
 
     async def token(self, *, is_fresh: bool = False) -> str:
-        """Return an access token, and know whose it is: somebody else may have signed in meanwhile."""
+        """Return an access token, and learn the account: another one may have signed in meanwhile."""
         token = await self.tokens.token(is_fresh=is_fresh)
         for _ in range(LOOKS_AT_STAMP):
             is_known = self.looked_at is None or (self.looked_at == self.stamp() and self.begun_at is not None)
@@ -122,7 +122,7 @@ class AccountSignIn:
         return await (self.tokens.meet(claims) if isinstance(self.tokens, MeetsClaims) else self.token(is_fresh=True))
 
     async def look(self) -> bool:
-        """Return whether somebody is signed in."""
+        """Return whether an account is signed in."""
         self.looked_at = self.stamp()
         try:
             standing = await self.tokens.standing()
@@ -194,7 +194,7 @@ class SignedInSource(Source):
         return self._placeholders
 
     def feeds(self) -> Sequence[Feed]:
-        """Return its streams, each held back until somebody is signed in."""
+        """Return its streams, each held back until an account is signed in."""
         feeds: list[Feed] = list(self._inner.feeds())
         if self._notices is not None:
             feeds.append(self._notices)
@@ -205,7 +205,7 @@ class SignedInSource(Source):
         return () if self._notices is None else (self._notices.door,)
 
     def health(self) -> SourceHealth:
-        """Return how it is doing, as whom, and what a person must do."""
+        """Return its health, the account, and what a person must do."""
         health = self._inner.health()
         health = replace(health, server=health.server or self._sign_in.title)
         if action := self._sign_in.action:
@@ -244,7 +244,7 @@ class SignedInFeed:
         return self._inner.name
 
     async def follow(self, checkpoint: str) -> AsyncGenerator[Batch, None]:
-        """Yield what is new after a checkpoint, while somebody is signed in."""
+        """Yield what is new after a checkpoint, while an account is signed in."""
         position = checkpoint
         while True:
             before = self._sign_in.stamp()
@@ -289,7 +289,7 @@ class MicrosoftAccount:
 
 
 def open_account(settings: GraphSettings, entry: SourceEntry) -> MicrosoftAccount:
-    """Return the account of a source; nobody is asked yet. Raises `UserError` when its certificate is not there."""
+    """Return the account of a source, without any request. Raises `UserError` when its certificate is not there."""
     clock = entry.clock
     trust = entry.certificates(settings.ca)
     service = SignInService(clock, trust=trust or True)

@@ -74,7 +74,7 @@ class AgentUser:
         return token
 
     async def standing(self) -> SignInStatus:
-        """Return as whom it is signed in, if it is yet, and what a person must do."""
+        """Return the account, if it is signed in yet, and what a person must do."""
         return SignInStatus(sign_in=self._sign_in, action=self._action)
 
     async def _renew(self, *, is_forced: bool) -> CachedToken:

@@ -464,7 +464,7 @@ class RequestLanes:
                 _give(lane, self._monotonic() + lane.limit.rest_seconds if is_used else ready)
 
     def hold(self, name: str, seconds: float) -> None:
-        """Let nobody begin on a lane for so long."""
+        """Let no request begin on a lane for so long."""
         if name:
             lane = self._lane(name)
             lane.held_until = max(lane.held_until, self._monotonic() + seconds)
@@ -490,7 +490,7 @@ class RequestLanes:
         return ready
 
     def _check_wait(self, lane: _Lane) -> None:
-        """Refuse at once what cannot have its turn in time, so that nobody waits in vain."""
+        """Refuse at once what cannot have its turn in time, so that it does not wait in vain."""
         self._check_held(lane)
         ahead = lane.users - lane.limit.places
         seconds = lane.limit.rest_seconds * (ahead // lane.limit.places)

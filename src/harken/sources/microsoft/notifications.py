@@ -66,7 +66,7 @@ class InterruptibleWait:
         self.is_ended = False
 
     def end(self) -> None:
-        """End the wait, or the next one if nobody waits."""
+        """End the wait, or the next one if there is none."""
         self.is_ended = True
         if self._scope is not None:
             self._scope.cancel()
@@ -102,7 +102,7 @@ class ChangeSignal:
 
     @property
     def is_doubted(self) -> bool:
-        """Whether something was found lately that nobody told of."""
+        """Whether something was found lately that no notification told of."""
         return self._is_subscribed and self._is_doubted
 
     def begins(self) -> None:
@@ -443,7 +443,7 @@ class Subscriptions:
         return granted if granted.tzinfo else granted.replace(tzinfo=UTC)
 
     async def _delete_leftovers(self) -> None:
-        """Delete what nobody here knows at our address, as far as that can be done: it ends by itself."""
+        """Delete unknown subscriptions to our address, as far as that can be done: they end by themselves."""
         ours = {kept.id for kept in self._kept}
         with suppress(HarkenError):
             found: list[str] = []

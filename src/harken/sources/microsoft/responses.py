@@ -1,9 +1,9 @@
 """What an answer of Microsoft Graph means for the next step. Pure: values in, a verdict out; it waits for nothing.
 
 The rule about repeating: reading may always be repeated. Writing may be repeated only if it certainly did not happen:
-it was turned away for coming too often (429) or without a valid token (401). Whatever else goes wrong with writing
-leaves it unknown, and the verdict says so. Of Graph's own words only a short, plain remainder is told: no addresses,
-no markup, nothing as long as a token. Above is `client.py`.
+it was turned away for coming too often (429) or without a valid token (401). Any other error of writing leaves it
+unknown, and the verdict says so. Of Graph's own words only a short, plain remainder is told: no addresses, no markup,
+nothing as long as a token. Above is `client.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a person configures of Teams or Outlook: `[sources.NAME]` with that kind, and how it is set up.
 
-The first part is how somebody signs in, the second all the rest. The certificate of an Agent User is only named: the
-factory of the source looks it up. Nothing here talks to anybody or imports what does. Above are the sources and the
-commands, below is the reader of settings.
+The first part is how the account signs in, the second all the rest. The certificate of an Agent User is only named: the
+factory of the source looks it up. Nothing here uses the network. Above are the sources and the commands, below is the
+reader of settings.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class GraphSettings:
 
     @property
     def pace(self) -> str:
-        """How soon something is known that nobody tells of, for people."""
+        """How soon something is known without a notification, for people."""
         return f"looks every {self.poll:g} s"
 
     def delegated(self) -> DelegatedSettings:

@@ -1,4 +1,4 @@
-"""A person's sign-in at Microsoft: by a code or in the browser, renewed silently, and whose it is.
+"""A person's sign-in at Microsoft: by a code or in the browser, renewed silently, with its account.
 
 `DelegatedSignIn` gets tokens in the person's name, `RedirectReceiver` takes the browser's answer on this machine, and
 `SignInRecord` says who signed in, since when and with which permissions. `TokenCache` keeps one sign-in in a private
@@ -63,7 +63,7 @@ class SignedInPerson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInRecord:
-    """A sign-in that stands: whose, since when, and until when the present access lasts before it is renewed."""
+    """A sign-in that stands: its account, since when, and until when the present access lasts before it is renewed."""
 
     person: SignedInPerson
     since: datetime  # by the clock of the service, as far as it is known
@@ -144,7 +144,7 @@ def person_of(claims: object) -> SignedInPerson:
 
 
 def claims_of(id_token: object) -> Mapping[str, object]:
-    """Return what an id token says. It came straight from the sign-in service, so nobody else can have written it."""
+    """Return what an id token says. It came straight from the sign-in service, so no one else can have written it."""
     try:
         payload = str(id_token).split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
@@ -177,7 +177,7 @@ class RedirectReceiver:
         self._has_come = anyio.Event()
 
     async def given(self) -> Mapping[str, str]:
-        """Wait for the answer; whoever calls this bounds the wait."""
+        """Wait for the answer; the caller bounds the wait."""
         await self._has_come.wait()
         return self._given
 
@@ -338,7 +338,7 @@ class DelegatedSignIn:
     ) -> SignInRecord:
         """Sign in in the browser of this machine; `show` is told the address, for the case that no browser opens.
 
-        It raises `NeedsPerson` when nobody signs in for so many seconds.
+        It raises `NeedsPerson` when no one signs in for so many seconds.
         """
         app = await self._in_thread(self._open)
         given: Mapping[str, str] | None = None

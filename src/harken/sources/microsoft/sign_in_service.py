@@ -70,7 +70,7 @@ class SignInReply:
 
 
 class SignInService:
-    """Talks to a sign-in service. `trust` is whose certificates are believed; True: those the system believes."""
+    """Talks to a sign-in service. `trust` are the certificates that are believed; True: those the system believes."""
 
     def __init__(self, clock: Clock, *, trust: ssl.SSLContext | bool = True) -> None:
         self._clock = clock
@@ -257,7 +257,7 @@ class SignInApp:
             return self._client.acquire_token_by_auth_code_flow(flow, dict(given))
 
     def renew(self, claims: str = "") -> Mapping[str, object] | None:
-        """Get a new token without the person, with some claims if asked; returns nothing if nobody is signed in."""
+        """Get a new token without the person, with some claims if asked; returns nothing if no account is signed in."""
         with _no_surprises():
             accounts = self._client.get_accounts()
             account = accounts[0] if accounts else None
@@ -335,7 +335,7 @@ class RefusalCause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalContext:
-    """Who asked: what an error needs to say whose sign-in it is and where to go."""
+    """The account that asked: what an error needs to name the sign-in and where to go."""
 
     name: str  # of the source
     tenant: str
@@ -458,7 +458,7 @@ def clock_is_off(asker: RefusalContext, label: str = "") -> NeedsPerson:
 
 
 def not_signed_in(asker: RefusalContext) -> NeedsPerson:
-    """Return what to raise when nobody is signed in."""
+    """Return what to raise when no account is signed in."""
     action = f"sign in with: harken source login {asker.name}"
     return NeedsPerson(f"{asker.name}: nobody is signed in.", f"{action[:1].upper()}{action[1:]}", action=action)
 

@@ -1,7 +1,7 @@
 """How far a folder was read: the checkpoint of its feed, and what follows from it. Pure.
 
-A place is a link to the next changes and enough about time to begin again without that link: `since` is the newest
-mail that was there before anybody listened, `heard` the newest mail so far. All times are the service's, except that
+A place is a link to the next changes and enough about time to begin again without that link: `since` is the newest mail
+that was there before the source listened, `heard` the newest mail so far. All times are the service's, except that
 nothing counts as old that came after our own start. A place belongs to an account. Above is `source.py`.
 """
 

@@ -1,6 +1,6 @@
 """A mail of Outlook as a draft: who sent it and with which proof, what it says, and which answer of ours it is. Pure.
 
-Whatever Graph tells, the result is a value or nothing. The proof of a sender is what the receiving server found out;
+For any answer of Graph the result is a value or nothing. The proof of a sender is what the receiving server found out;
 the marker is the last line of our answers, by which one that comes back is known. What an answer quotes of the mail
 before it is folded: it was heard when it came.
 """
@@ -83,7 +83,7 @@ def closing_id(key: str) -> str:
 def closing_id_of(mail: Json) -> str:
     """Return the id of an answer of ours that a mail ends like; empty if it does not.
 
-    Only what stands above all quotes counts: whoever answers or forwards our answer wrote something else there.
+    Only what stands above all quotes counts: one who answers or forwards our answer wrote something else there.
     """
     body = body_of(mail)
     own = above_quotes_html(body) if is_html(mail) else above_quotes_plain(body)
@@ -168,9 +168,8 @@ def draft_of(
 ) -> Draft | None:
     """Return a mail as a draft, or None if it is unfinished; raises `MissingScope` if we may not read what it says.
 
-    `addresses` are the account's own, in lower case: whoever writes to one of them, alone or among others, waits for
-    an answer. Copies do not.
-    With `trusts_from` the sender that a mail names is believed without proof.
+    `addresses` are the account's own, in lower case: a sender who writes to one of them, alone or among others, waits
+    for an answer. Copies do not. With `trusts_from` the sender that a mail names is believed without proof.
     """
     if mail.get("isDraft") is True:
         return None
@@ -197,14 +196,14 @@ def draft_of(
 
 
 def _expects_answer(mail: Json, author: Sender, addresses: Collection[str]) -> bool:
-    """Whether somebody else, and no machine, writes to one of these addresses."""
+    """Whether another person, and no machine, writes to one of these addresses."""
     if author.id in addresses or author.id == NOBODY or is_unattended(author.id) or is_invitation(mail):
         return False
     return not _is_automatic(mail) and any(person.id in addresses for person in _people(mail.get("toRecipients")))
 
 
 def _is_automatic(mail: Json) -> bool:
-    """Whether a machine sent it: an answer to it would reach nobody, or another machine."""
+    """Whether a machine sent it: an answer to it would reach no person."""
     said = _header(mail, "auto-submitted").lower()
     return (
         (bool(said) and not said.startswith("no"))
@@ -215,7 +214,7 @@ def _is_automatic(mail: Json) -> bool:
 
 
 def sender_of(mail: Json, *, trusts_from: bool) -> Sender:
-    """Return who wrote a mail as rules may know them: one whom nobody vouches for goes by another id."""
+    """Return who wrote a mail as rules may know them: one without a voucher goes by another id."""
     author = _author(mail)
     if trusts_from or author.id == NOBODY:
         return author
@@ -224,7 +223,7 @@ def sender_of(mail: Json, *, trusts_from: bool) -> Sender:
 
 
 def upstream_id(mail: Json, sender: Sender) -> str:
-    """Return what tells a mail from all others: its own id, which anybody can write, with a mark of what it says."""
+    """Return what tells a mail from all others: its own id, which any sender can write, with a mark of what it says."""
     own = own_id(mail)
     if not own:
         return f"{BY_GRAPH}{_text(mail, 'id')}"

@@ -1,9 +1,8 @@
 """Answers to mails: into their conversation, with a line that says who wrote it, and once as far as that can be known.
 
 Nothing is said about a mail that left, and it is among the sent ones only a while later. So it is looked for: before it
-is sent, and for minutes after a try of which nobody knows whether it worked. The reference in its last line tells it
-from all others. To whom it goes is decided by the mail that is answered, never by the agent. Above is the outbox, below
-is the Graph client.
+is sent, and for minutes after a try with an unknown result. The reference in its last line tells it from all others.
+The mail that is answered decides where it goes, never the agent. Above is the outbox, below is the Graph client.
 """
 
 from __future__ import annotations

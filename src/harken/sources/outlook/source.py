@@ -1,10 +1,9 @@
 """Outlook as a source: one feed per folder that asks for changes, reads what came, and waits for the next look.
 
 Changes are only names of mails: each is read by its id, in the order in which they came. The checkpoint moves when a
-whole round of changes has been handed over, so whatever stops in between is read again and known by its id. A link
-that the service has forgotten is replaced by reading the folder anew. `OwnAddresses` knows which addresses are the
-account's own: whoever writes to one of them waits for an answer. Below is the Graph client, above is
-`daemon/source_set.py`.
+whole round of changes has been handed over, so what stops in between is read again and known by its id. A link that the
+service has forgotten is replaced by reading the folder anew. `OwnAddresses` knows which addresses are the account's
+own: a sender who writes to one of them waits for an answer. Below is the Graph client, above is `daemon/source_set.py`.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class _OutlookAccount:
-    """Whose mail it is: how it is asked for, what was sent from there, and who is signed in now and since when."""
+    """The account of the mail: how it is asked for, what was sent from there, and which sign-in holds since when."""
 
     settings: GraphSettings
     client: GraphClient
@@ -238,7 +237,7 @@ class OutlookFolderFeed:
         return _OutlookRound(place.news(rows), place.after(rows, link, self._clock.now()))
 
     async def _begin(self) -> _OutlookRound:
-        """Learn what is there before anybody listens: for the first time, or because of who signed in."""
+        """Learn what is there before the source listens: for the first time, or after another sign-in."""
         # The service tells whole seconds: what came in the second in which we begin, comes after.
         started = self._beginning().replace(microsecond=0)
         rows, link = await self._all_rows()
@@ -348,7 +347,7 @@ class OutlookFolderFeed:
     async def _is_ours(self, mail: Json, draft: Draft) -> bool:
         """Whether a mail is an answer of ours that came back: one that we know of, from the account itself.
 
-        Anybody can write its id and its last line, so the very mail must also be among the sent ones.
+        Any sender can write its id and its last line, so the very mail must also be among the sent ones.
         """
         own = own_id(mail)
         is_known = self._sent.has(own) or self._sent.has(closing_id_of(mail))
@@ -420,7 +419,7 @@ _log = logging.getLogger("harken.sources.microsoft")
 
 
 class OwnAddresses:
-    """The addresses of whoever is signed in. `upn` is the name they signed in with, empty if nobody told."""
+    """The addresses of the account that is signed in. `upn` is the name it signed in with, empty if unknown."""
 
     def __init__(
         self,
@@ -444,12 +443,12 @@ class OwnAddresses:
         self._told: frozenset[str] = frozenset()
 
     def read(self) -> frozenset[str]:
-        """Return what is known now of whoever is signed in now."""
+        """Return what is known now of the account that is signed in now."""
         told = self._told if self._asked_of == self._sign_in() else frozenset[str]()
         return told.union(self._settings.addresses, filter(None, [mail_address(self._upn())]))
 
     async def learn(self) -> None:
-        """Ask for them, unless that was done for this sign-in; whatever goes wrong, what is known stays."""
+        """Ask for them, unless that was done for this sign-in; on an error, what is known stays."""
         async with self._asking:
             sign_in = self._sign_in()
             if sign_in == self._asked_of and self._again_at is not None and self._clock.now() < self._again_at:

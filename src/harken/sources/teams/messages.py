@@ -1,7 +1,7 @@
 """What is written in a chat of Teams, as drafts, and what is answered there, as HTML. Pure.
 
-The first part reads what Graph tells of chats and messages; whatever shape it has, the result is a value or nothing.
-The second makes the content of an answer: Markdown of an agent as the few tags that Teams shows.
+The first part reads what Graph tells of chats and messages; for any shape the result is a value or nothing. The second
+makes the content of an answer: Markdown of an agent as the few tags that Teams shows.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def chat_draft(
 
 
 def _expects_answer(json: Json, chat: TeamsChat, sender: Sender, me: str) -> bool:
-    """Whether whoever wrote it waits for this account: they are alone with it, or call it by name."""
+    """Whether its sender waits for this account: they are alone with it, or call it by name."""
     if not me or sender.id == me or is_bot(json):
         return False
     is_alone = chat.kind == _ONE_ON_ONE or (not chat.kind and chat.id.endswith(_BY_TWO))
@@ -294,7 +294,7 @@ _PARAGRAPH: Final = "<p>"
 
 @dataclass(frozen=True, slots=True)
 class ReplyContent:
-    """A text to be written, and whom it names. `plain` is the same without the name, for where that is refused."""
+    """A text to be written, and the person it names. `plain` has no name, for where that is refused."""
 
     html: str
     plain: str
@@ -308,7 +308,7 @@ class ReplyContent:
 
     @property
     def plain_json(self) -> Json:
-        """The body of a request that names nobody."""
+        """The body of a request that names no person."""
         return {"body": {"contentType": "html", "content": self.plain}}
 
 
@@ -348,7 +348,7 @@ def place_mark(message: MessageId) -> str:
 
 
 def whom_to_name(message: Message, me: str) -> Sender | None:
-    """Return whom an answer to a message names: its sender, where others read along who could feel meant."""
+    """Return the person an answer to a message names: its sender, where others read along who could feel meant."""
     sender = message.sender
     name = " ".join("".join(char if char.isprintable() else " " for char in sender.name).split())[:MAX_MENTION_CHARS]
     is_person = "bot" not in message.meta and bool(sender.id) and sender.id != me

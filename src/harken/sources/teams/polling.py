@@ -269,7 +269,7 @@ def _rest(age: float) -> float:
 class ChatPoll:
     """The chats of one account from one place on.
 
-    `since` is when somebody signed in, by Microsoft's clock; `now` is the time here.
+    `since` is when the account signed in, by Microsoft's clock; `now` is the time here.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ class _ChatLock:
 
 
 class ChatLocks:
-    """Whose turn it is. A chat in which nobody writes is not remembered."""
+    """Which reply is next in each chat. A chat without one is not remembered."""
 
     def __init__(self) -> None:
         self._turns: dict[str, _ChatLock] = {}
@@ -76,7 +76,7 @@ class SentLookup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentQuery:
-    """What is looked for: whose, with which references, and after when it must have been written."""
+    """What is looked for: its account, its references, and after when it must have been written."""
 
     chat_id: str
     author: str
@@ -179,7 +179,7 @@ class TeamsSender:
         return own_id
 
     async def hold_place(self, message: Message) -> None:
-        """Say in the chat of a message that somebody works on it, once, unless it is being answered."""
+        """Say in the chat of a message that an agent works on it, once, unless it is being answered."""
         chat_id = self._chat_of(message)
         async with self._turns.of(chat_id):
             if not self._settings.placeholder or message.id in self._answers:
@@ -236,13 +236,13 @@ class TeamsSender:
         return message.conversation
 
     def _account(self) -> str:
-        """Return who is signed in: without that, nobody could tell an answer that is there already."""
+        """Return the account: without it, an answer that is there already could not be told."""
         if me := self._me():
             return me
         raise Unavailable("It is not known yet who is signed in.", "it is tried again", retry_after=LOOK_AGAIN_SECONDS)
 
     def _check_settled(self, reply: OutgoingReply, found: SentLookup) -> None:
-        """Let nothing be sent that an earlier try may still send, or may have sent where nobody has looked."""
+        """Let nothing be sent that an earlier try may still send, or may have sent unseen."""
         if reply.tried_at is not None and (abs(self._clock.now() - reply.tried_at) < SETTLED or not found.is_whole):
             raise _uncertain()
 

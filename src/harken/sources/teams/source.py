@@ -1,8 +1,8 @@
 """The chats of Teams as a source: one feed that asks for the list of chats every few seconds, and reads what changed.
 
-Each batch comes with the checkpoint that follows it, so whatever stops the daemon, the next start goes on there; what
-was read and not stored is read again. Microsoft's failures are waited out here; only what a person must do is raised.
-Above is `daemon/source_set.py`; which chats are read and what they say is decided in `polling.py`.
+Each batch comes with the checkpoint that follows it, so the next start of the daemon goes on there; what was read and
+not stored is read again. Microsoft's failures are waited out here; only what a person must do is raised. Above is
+`daemon/source_set.py`; which chats are read and what they say is decided in `polling.py`.
 """
 
 from __future__ import annotations

@@ -38,12 +38,12 @@ def signed_id(found: str) -> str:
 
 
 def body_id(posted: PostedRequest) -> str:
-    """Return an id that nobody but who signed the body can change: the body itself."""
+    """Return an id that only the signer of the body can change: the body itself."""
     return f"sha256:{hashlib.sha256(posted.body).hexdigest()}"
 
 
 def unsigned_id(posted: PostedRequest, header: str) -> str:
-    """Return an id that anybody may have written, with a mark of the body that it came with; empty without one."""
+    """Return an id that anyone may have written, with a mark of the body that it came with; empty without one."""
     found = posted.headers.get(header, "")
     if not found:
         return ""
@@ -68,7 +68,7 @@ class WebhookEvent:
 
 @dataclass(frozen=True, slots=True)
 class SkippedPost:
-    """A post that is genuine and says nothing to anybody, such as a greeting."""
+    """A post that is genuine and holds no message, such as a greeting."""
 
     why: str
 
@@ -84,9 +84,10 @@ Reading: TypeAlias = WebhookEvent | SkippedPost | EchoAnswer
 
 
 def sender_of(service: Sender, person: str, name: str, *, is_own: bool) -> Sender:
-    """Return whose word an event is: a person's only if all that it quotes is theirs, else the service's.
+    """Return the sender of an event: a person only if all that it quotes is theirs, else the service.
 
-    Trust goes by the id. Whoever acts on what others wrote must not lend them their voice; the name still says who.
+    Trust goes by the id. A person who acts on what others wrote must not lend them their voice; the name still says
+    who.
     """
     shown = name or person or service.name
     return Sender(f"{service.id}:{person}", shown) if is_own and person else Sender(service.id, shown)
@@ -241,7 +242,7 @@ def headline(value: object, *path: str, most: int = MAX_WORD) -> str:
 
 
 def quoted(value: object, *path: str) -> list[str]:
-    """Return what somebody wrote, all of it, each line with a mark before it; nothing when there is no text."""
+    """Return what a person wrote, all of it, each line with a mark before it; nothing when there is no text."""
     found = at(value, *path)
     if not isinstance(found, str) or not found.strip():
         return []

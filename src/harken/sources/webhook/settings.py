@@ -1,6 +1,6 @@
 """What a person configures of a webhook: `[sources.NAME]` with `kind = "webhook"`, and how it is set up.
 
-Secrets are only named here; whoever makes the source looks them up. A door without a secret is refused: whoever finds
+Secrets are only named here; the factory of the source looks them up. A door without a secret is refused: whoever finds
 its address could write to agents. Below are `sources/settings.py` and the presets.
 """
 

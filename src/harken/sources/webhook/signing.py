@@ -1,4 +1,4 @@
-"""Who signed a post: comparisons that take the same time whatever was sent, on the bytes as they came.
+"""Who signed a post: comparisons that take the same time for any post, on the bytes as they came.
 
 A signature is compared as it is written, not as it can be decoded: two spellings of one signature would be two posts.
 Every key is tried, so that one can follow another. `ShellSignature` is the same for a person's shell.
@@ -77,7 +77,7 @@ def is_one_of(keys: Keys, given: str) -> bool:
 def check_body(
     posted: PostedRequest, keys: Keys, header: str, *, prefix: str = "", digest: str = SHA256, encoding: str = HEX
 ) -> None:
-    """Refuse a post whose header does not hold the signature of its body."""
+    """Refuse a post without the signature of its body in a header."""
     check_signed(posted.headers.get(header, ""), posted.body, keys, prefix=prefix, digest=digest, encoding=encoding)
 
 
@@ -116,7 +116,7 @@ def check_stamp(stamp: str, now: float, window: float) -> None:
 
 
 def check_bearer(posted: PostedRequest, keys: Keys, header: str = "authorization") -> None:
-    """Refuse a post that does not bring one of the secrets: as a bearer's token, or as the password of anybody."""
+    """Refuse a post that does not bring one of the secrets: as a bearer's token, or as the password of any name."""
     scheme, _, rest = posted.headers.get(header, "").partition(" ")
     if not rest:
         raise Forbidden(MISSING)
@@ -130,7 +130,7 @@ def check_bearer(posted: PostedRequest, keys: Keys, header: str = "authorization
 
 
 def check_token(posted: PostedRequest, keys: Keys, header: str, *, prefix: str = "") -> None:
-    """Refuse a post whose header is not one of the secrets."""
+    """Refuse a post without one of the secrets in a header."""
     given = posted.headers.get(header, "")
     if not given:
         raise Forbidden(MISSING)

@@ -1,6 +1,6 @@
 """A webhook as a source: one door, and no feed. What is posted is judged, read, stored, and only then answered.
 
-The order is fixed: who signed, on the bytes as they came; what kind of body; what it says; whether anybody wants to
+The order is fixed: who signed, on the bytes as they came; what kind of body; what it says; whether the settings want to
 hear it; the store. Above is `surfaces/doors.py`, which bounds a post before it gets here.
 """
 

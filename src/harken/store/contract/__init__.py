@@ -7,9 +7,8 @@ Promises that hold for every method:
   checkpoints, replies, decisions) survives power loss too; offers and proofs may then be lost, which at worst
   offers a message once more.
 - After the commit and before the method returns, the store gives the events to its `AfterCommit` (the journal file),
-  and only then rings `Changes`. So a line is on disk before anyone is pushed.
-- Sequence numbers are per mailbox, start at 1, have no gaps and follow commit order: whoever reads `seq > n` can
-  never step over a message that commits later.
+  and only then rings `Changes`. So a line is on disk before anyone is pushed. - Sequence numbers are per mailbox, start
+  at 1, have no gaps and follow commit order: a reader of `seq > n` can never step over a message that commits later.
 - Driver exceptions never leave: `Unavailable` when the disk is full or the database away (nothing was changed),
   `UserError` when the database cannot be used at all (newer schema, damaged file), `NotFound`, `Conflict`.
 - Reads see every write that returned before the read began.
@@ -103,7 +102,7 @@ class Store(Protocol):
 
     @property
     def questions(self) -> QuestionStore:
-        """Messages whose senders wait for an answer."""
+        """Messages with a sender who waits for an answer."""
         ...
 
     @property

@@ -2,7 +2,7 @@
 
 Judging is exactly once: what was decided, the windows that follow from it, the actions and the place up to which
 everything was judged are one transaction, which happens only if nothing changed since the `RuleState` it was decided
-from. Whoever comes too late gets `Conflict` and decides again.
+from. A decider that comes too late gets `Conflict` and decides again.
 """
 
 from __future__ import annotations
@@ -111,15 +111,15 @@ class ActionStore(Protocol):
         ...
 
     async def answer(self, action: ActionId, *, is_yes: bool, by: str) -> Action:
-        """Let a waiting action be queued, or decline a waiting one, or a queued one that nobody has accepted.
+        """Let a waiting action be queued, or decline a waiting one, or a queued one that was not accepted.
 
-        The first answer counts. Raises `Conflict`, and says what it is now, for one that was answered before; one whose
-        time is over becomes `expired` by this call and can no longer be accepted. Journals `action`.
+        The first answer counts. Raises `Conflict`, and says what it is now, for one that was answered before; one with
+        a time is over becomes `expired` by this call and can no longer be accepted. Journals `action`.
         """
         ...
 
     async def expire(self) -> Sequence[Action]:
-        """Let waiting actions whose time is over be `expired`; return them. Journals `action`."""
+        """Let waiting actions become `expired` after their time; return them. Journals `action`."""
         ...
 
     async def refuse(self, action: ActionId, reason: str) -> Action:
@@ -156,7 +156,7 @@ class RunStore(Protocol):
         ...
 
     async def ancestry(self, messages: Collection[MessageId]) -> Mapping[MessageId, tuple[str, ...]]:
-        """Return the rules whose runs led to each of some messages, the nearest first; none for the others.
+        """Return the rules that led by a run to each of some messages, the nearest first; none for the others.
 
         A message is said by a run when its source is `local` and its sender's id is `run:<id>`; that run's action was
         for a message which may be said by a run in turn. A run by hand counts as a rule with an empty name.

@@ -89,7 +89,7 @@ class MuteFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferFilter:
-    """What may go through a surface: how far it may push, whose word it is, what is not muted now, which, how much."""
+    """What may go through a surface: attention, trust, mutes, ids and number."""
 
     attentions: frozenset[Attention] = AUDIBLE
     trusts: frozenset[Trust] = frozenset(Trust)
@@ -120,10 +120,10 @@ class DeliveryStore(Protocol):
         """Give a consumer its cursor in a mailbox, once; return whether it was new. Idempotent.
 
         A new consumer begins with the first message received at `since` or later, and with the newest `most` at most
-        (None: however many), all of them above the last that retention removed. What is stored before that is left
-        out: counted by its reason, kept with the consumer and journaled in `consumer`. Nor does it get what an agent
-        (any consumer but `watch` and `rules`) has seen by then. `watch`, the person, reads every mailbox from its first
-        message without being enrolled; so does whoever marks or answers a message first.
+        (None: however many), all of them above the last that retention removed. What is stored before that is left out:
+        counted by its reason, kept with the consumer and journaled in `consumer`. Nor does it get what an agent (any
+        consumer but `watch` and `rules`) has seen by then. `watch`, the person, reads every mailbox from its first
+        message without being enrolled; so does a consumer that marks or answers a message first.
         """
         ...
 
@@ -182,12 +182,11 @@ class DeliveryStore(Protocol):
     ) -> Selection:
         """Like `offer`, and with nothing to give wait for it; empty when `seconds` are over.
 
-        Only of what is in `where` at that moment: whatever else comes wakes nobody. Where it chooses, what it cuts is
-        something to give too: a reader hears of what is too long for it.
-        Of several sessions of a consumer that wait, the one with the highest `rank` at that moment is served first;
-        `rank` and `where` are called from any thread. What one of them was given, whole or cut, serves no other one
-        that would be given the same. A caller that is cancelled has been offered nothing: what was offered to it
-        meanwhile is withdrawn.
+        Only of what is in `where` at that moment: what else comes wakes no reader. Where it chooses, what it cuts is
+        something to give too: a reader hears of what is too long for it. Of several sessions of a consumer that wait,
+        the one with the highest `rank` at that moment is served first; `rank` and `where` are called from any thread.
+        What one of them was given, whole or cut, serves no other one that would be given the same. A caller that is
+        cancelled has been offered nothing: what was offered to it meanwhile is withdrawn.
         """
         ...
 
@@ -231,12 +230,12 @@ class DeliveryStore(Protocol):
     async def release_except(self, sessions: Collection[SessionKey], *, kinds: Collection[str] = ()) -> int:
         """End the leases of every session of this daemon that is not in the given ones: those are gone.
 
-        With `kinds`, only of those whose keys begin with one of these.
+        With `kinds`, only of sessions with a key that begins with one of these.
         """
         ...
 
     async def transfer(self, session: SessionKey, to: SessionKey) -> int:
-        """Let a session's open offers be another's: it is the same one, whose own name is known only now."""
+        """Let a session's open offers be another's: it is the same one, and its own name is known only now."""
         ...
 
     async def reassign(
@@ -261,7 +260,7 @@ class DeliveryStore(Protocol):
         ...
 
     async def ledger(self, message: MessageId) -> list[Delivery]:
-        """Return the deliveries of a message. Whoever reads its mailbox, is not past it and has no row: queued."""
+        """Return the deliveries of a message. A reader of its mailbox, not past it and without a row: queued."""
         ...
 
     async def ledgers(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[Delivery]]:

@@ -12,9 +12,9 @@ class HealthStore(Protocol):
     """Whether the store works, which one it is, and how much is in it."""
 
     async def check_writable(self) -> None:
-        """Write something that means nothing to anybody; raises `Unavailable` when nothing can be written.
+        """Write something without meaning; raises `Unavailable` when nothing can be written.
 
-        Idempotent, journals nothing and rings for nobody.
+        Idempotent, journals nothing and wakes no observer.
         """
         ...
 

@@ -60,9 +60,9 @@ class MessageStore(Protocol):
     ) -> list[AppendResult]:
         """Store messages in the given order, and the checkpoint that follows them, together or not at all.
 
-        A message whose `dedup_key` is known is not stored again: its entry has the first one and `is_new=False`.
-        That holds for ever, also after retention removed the first one (then `message` is a stub with its id).
-        Journals `received` per new message, and `dropped` with the count when the source had to drop some.
+        A message with a known `dedup_key` is not stored again: its entry has the first one and `is_new=False`. That
+        holds for ever, also after retention removed the first one (then `message` is a stub with its id). Journals
+        `received` per new message, and `dropped` with the count when the source had to drop some.
         """
         ...
 

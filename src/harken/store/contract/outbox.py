@@ -36,7 +36,7 @@ class CallKey:
 
 
 class OutboxStore(Protocol):
-    """Replies, from the moment somebody gave them until they have left or are parked."""
+    """Replies, from the moment they were given until they have left or are parked."""
 
     async def add(
         self, message: MessageId, body: str, *, author: str, consumer: Consumer, call: CallKey | None = None
@@ -48,7 +48,7 @@ class OutboxStore(Protocol):
         ...
 
     async def due(self, limit: int, *, source: str = "", without: Collection[str] = ()) -> Sequence[OutboxRow]:
-        """Return queued replies whose time has come, oldest first: of one source, or of all but some.
+        """Return the queued replies that are due, oldest first: of one source, or of all but some.
 
         None overtakes an earlier one of its conversation that waits to be tried again.
 

@@ -1,10 +1,9 @@
 """The part of the store's contract that is about questions. What holds for every method is in `store/contract`.
 
-A question is a message whose sender waits for an answer, as far as its source can tell. It is open from the moment it
-is stored until an answer to it, or to something that the same sender said later in its conversation, has left; until
+A question is a message with a sender who waits for an answer, as far as its source can tell. It is open from the moment
+it is stored until an answer to it, or to something that the same sender said later in its conversation, has left; until
 the person writes in that conversation upstream, or says that no answer is needed; or until it is deleted. `tried` are
-the ways that were gone to tell somebody of it, and `reminders` how often somebody was told: who does what when is
-decided above.
+the ways in which a person was told of it, and `reminders` how often: when which way is taken is decided above.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ class QuestionStore(Protocol):
     async def move(self, messages: Collection[MessageId], *, due_at: datetime, way: str = "", kind: str = "") -> int:
         """Let nothing be due for questions until then; return how many of them are still open.
 
-        A `way` was gone, and is remembered for as long as they are open. With a `kind`, somebody was told by it:
-        counts that, and journals it for each of them, with the message and the way as `how`.
+        A `way` was gone, and is remembered for as long as they are open. With a `kind`, a person was told by it: counts
+        that, and journals it for each of them, with the message and the way as `how`.
         """
         ...
 

@@ -36,8 +36,8 @@ class TimelinePart:
     """TimelinePart of a timeline, oldest first, as position and message.
 
     An edit or deletion is no line of its own where what it refers to is stored in the same mailbox and by the same
-    sender: it belongs to that line. Said by somebody else it is a line, so that nobody can change another's words.
-    `newest` is the position up to which nothing of the place is missing in this part, such edits included.
+    sender: it belongs to that line. Said by another sender it is a line of its own, so that no one can change another's
+    words. `newest` is the position up to which nothing of the place is missing in this part, such edits included.
     """
 
     lines: Sequence[tuple[int, Message]]
@@ -117,7 +117,7 @@ class TimelineStore(Protocol):
     async def for_prompts(self, mailboxes: Collection[Mailbox], limit: int, mutes: MuteFilter) -> Sequence[Message]:
         """Return the newest messages in some mailboxes that go with prompts, seen or not, oldest first.
 
-        Those whose attention says so, and those that a rule drew attention to.
+        Those with such an attention, and those that a rule drew attention to.
 
         Nothing that is muted; of each mailbox the newest `MOST_MUTED_AMONG_PROMPTS` are looked at. What else a
         mailbox holds costs nothing.

@@ -1,7 +1,7 @@
 """Actions: what a match asked for, from the question to its run or its end.
 
-An action that waits counts for what may still fire, so whatever changes their number changes the revision. Verdicts,
-which make most actions, are in `rules`; runs, which end their waiting, in `runs`.
+An action that waits counts for what may still fire, so what changes their number changes the revision. Verdicts, which
+make most actions, are in `rules`; runs, which end their waiting, in `runs`.
 """
 
 from __future__ import annotations
@@ -150,14 +150,14 @@ def too_late(action: Action) -> Conflict:
 
 
 def expire(tx: Transaction) -> list[Action]:
-    """End the questions whose time is over."""
+    """Expire the actions that waited too long."""
     late = to_micros(tx.now + CONFIRM_EXPIRES)
     over = [_from_row(row) for row in tx.execute(OVER, (tx.now_micros, late)).fetchall()]
     return [_end(tx, action.id, ActionState.EXPIRED, _TOO_LATE) for action in over]
 
 
 def withdraw(tx: Transaction, action_id: ActionId, reason: str) -> Action:
-    """End a question whose time is not over; raise `Conflict` for what is no question any more."""
+    """Answer an action that still waits; raise `Conflict` for one that does not."""
     action = find_exactly(tx.connection, action_id)
     if action.state is not ActionState.WAITING:
         raise too_late(action)
@@ -287,7 +287,7 @@ class SqliteActions:
         return answered
 
     async def expire(self) -> Sequence[Action]:
-        """End the questions whose time is over."""
+        """Expire the actions that waited too long."""
         return await self._writer.run(expire, is_durable=False)
 
     async def refuse(self, action: ActionId, reason: str) -> Action:

@@ -243,7 +243,7 @@ def withdraw(tx: Transaction, session: SessionKey, carrier: str) -> int:
 
 
 def undo(tx: Transaction, deliveries: Collection[DeliveryId], carrier: str) -> int:
-    """Undo offers that were never handed over, whose session may have got another name meanwhile."""
+    """Undo offers that were never handed over; their session may have got another name meanwhile."""
     gone = [row for each in deliveries for row in tx.execute(UNDO, (each, carrier)).fetchall()]
     released = [row for each in deliveries for row in tx.execute(UNLEASE, (each, carrier)).fetchall()]
     if gone or released:

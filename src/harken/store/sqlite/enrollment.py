@@ -1,6 +1,6 @@
 """How a consumer begins to read a mailbox: its first cursor, and what it is not given.
 
-What is left out is counted before the transaction, in a survey that holds up nobody: a mailbox may hold a million
+What is left out is counted before the transaction, in a survey that holds up no writer: a mailbox may hold a million
 messages. The transaction looks only at what was stored since.
 """
 
@@ -123,7 +123,7 @@ def _start(connection: sqlite3.Connection, mailbox: str, since: datetime, most: 
 
 
 def _last_gap(connection: sqlite3.Connection, mailbox: str, after: int) -> int:
-    """Return the last number above another whose message retention has removed; that other one when there is none.
+    """Return the last number above another that retention has removed; that other one when there is none.
 
     What is still stored below has outlived the limits because something needs it. It is not for a new consumer: its
     unread are the numbers above its cursor, so there may be no gap among them.

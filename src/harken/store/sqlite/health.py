@@ -1,6 +1,6 @@
 """The store's own state: whether it can be written, which one it is, how much is in it.
 
-The identity is also read from a file that nobody has open, and raised by a restore or a recovery. Looking changes
+The identity is also read from a file that no process has open, and raised by a restore or a recovery. Looking changes
 nothing, also not the write-ahead log: what is found may be all that is left.
 """
 

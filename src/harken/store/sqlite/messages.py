@@ -187,7 +187,7 @@ class _Batch:
 
 
 def _needed(new: NewMessage) -> dict[str, object]:
-    """Return what the record of a message does not tell, and whoever recovers it needs."""
+    """Return what the record of a message does not tell, and its recovery needs."""
     needed: dict[str, object] = {}
     if new.dedup_key is not None:
         needed["key"] = new.dedup_key.hex()

@@ -374,7 +374,7 @@ class WaitingReaders:
 
     @property
     def unserved(self) -> Collection[Mailbox]:
-        """Mailboxes that grew and whose waiting readers were not all served yet."""
+        """Mailboxes that grew, with waiting readers that were not served yet."""
         return self._unserved
 
     def begin(self, tx: Transaction, waiting: WaitingReader) -> Selection:
@@ -415,7 +415,7 @@ class WaitingReaders:
                 exhausted.add(key)
 
     def commit(self) -> Sequence[Callable[[], None]]:
-        """The transaction is committed: return whom it served; whoever it left with nothing waits from now on."""
+        """The transaction is committed: return the readers it served; the others wait from now on."""
         served, self._served = self._served, []
         self._waiting = [
             each for each in (*self._waiting, *self._begun) if not (has_something(each.made) or each.is_over)
@@ -424,7 +424,7 @@ class WaitingReaders:
         return [each.hand_over for each in served]
 
     def roll_back(self) -> None:
-        """The transaction failed: nobody was served by it, and whoever began to wait in it is told so."""
+        """The transaction failed: it served no reader, and a reader that began to wait in it is told so."""
         for waiting in self._served:
             waiting.made = NOTHING
         self._unserved |= self._before

@@ -1,4 +1,4 @@
-"""Questions: rows that are there while somebody waits for an answer."""
+"""Questions: rows that are there while a sender waits for an answer."""
 
 from __future__ import annotations
 

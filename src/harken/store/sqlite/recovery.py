@@ -50,7 +50,7 @@ class Condition(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryPlan:
-    """What is to be done; `identity` is whose store the new database is, its epoch included."""
+    """What is to be done; `identity` is that of the new database, its epoch included."""
 
     condition: Condition
     traces: StoreTraces

@@ -1,4 +1,4 @@
-"""Retention: what is over the limits first becomes expired for whoever has not seen it, and is deleted later.
+"""Retention: what is over the limits first becomes expired for readers that have not seen it, and is deleted later.
 
 One call does a bounded amount, so that it never holds up accepting; the upkeep loop calls it again.
 """

@@ -233,7 +233,7 @@ FORGET_RULES: Final = "UPDATE rule_state SET revision = revision + 1, text = NUL
 
 @dataclass(frozen=True, slots=True)
 class StoredDecisions:
-    """Whom the person admitted, and the text of the rules in force; empty: there are none."""
+    """The senders that the person admitted, and the text of the rules in force; empty: there are none."""
 
     senders: Sequence[SenderRule]
     rules: str
@@ -263,7 +263,7 @@ def _decided(connection: sqlite3.Connection) -> StoredDecisions:
 
 
 def disown(database: Path, journal: Path) -> None:
-    """Note that whom only the journal of a copy admits is not admitted: a recovery would do again what it tells."""
+    """Note that senders admitted only by the journal of a copy are not admitted: a recovery would admit them."""
     with translated(), closing(connect(f"{database}")) as connection:
         connection.execute("BEGIN IMMEDIATE")
         tx = Transaction(connection, datetime.now(UTC))

@@ -63,7 +63,7 @@ _LIST_HINT: Final = "See them with: harken run list"
 
 
 def ancestry(connection: sqlite3.Connection, messages: Collection[MessageId]) -> Mapping[MessageId, tuple[str, ...]]:
-    """Return the rules whose runs led to each of some messages, the nearest first."""
+    """Return the rules that led by a run to each of some messages, the nearest first."""
     found: dict[MessageId, tuple[str, ...]] = dict.fromkeys(messages, ())
     asked = {"messages": encode_json(list(messages)), "local": LOCAL, "run": RUN, "width": len(RUN)}
     for message, rules in connection.execute(ANCESTRY, asked):
@@ -202,5 +202,5 @@ class SqliteRuns:
         return await self._readers.run(lambda db: newest(db, is_running=is_running, message=message, limit=limit))
 
     async def ancestry(self, messages: Collection[MessageId]) -> Mapping[MessageId, tuple[str, ...]]:
-        """Return the rules whose runs led to messages."""
+        """Return the rules that led by a run to messages."""
         return await self._readers.run(lambda db: ancestry(db, messages))

@@ -72,7 +72,7 @@ def examine(database: Path) -> int:
 
 
 def refuse_foreign(database: Path) -> None:
-    """Raise `UserError` for a copy from elsewhere whose schema is not as ours is: a trigger would act in our name.
+    """Raise `UserError` for a copy from elsewhere with another schema than ours: a trigger would act in our name.
 
     Nothing of what the copy holds is looked at before. One of a version that is not known is left to `examine`.
     """

@@ -121,9 +121,9 @@ class Writer:
         """Run a job in a transaction and return its result once that is committed.
 
         A durable job survives a power cut; any other survives a crash of the process, and is safe from a power cut as
-        soon as a durable one follows. It saves the fsync where losing the write only means doing it again.
-        On a full disk only what does not need room is still written, into the reserve: what is not durable, if nobody
-        says otherwise. Cancelling the caller does not undo the job: whoever can be cancelled and cares must shield.
+        soon as a durable one follows. It saves the fsync where losing the write only means doing it again. On a full
+        disk only what does not need room is still written, into the reserve: what is not durable, by default.
+        Cancelling the caller does not undo the job: a caller that can be cancelled and cares must shield.
         """
         is_big = is_durable if needs_room is None else needs_room
         return await self._submit(_Job(job, self._loop.create_future(), is_durable, is_big))

@@ -67,7 +67,7 @@ def read(posted: PostedRequest, payload: object) -> Reading:
 
 
 def _author(said: Mapping[str, object], event: str) -> str:
-    """Return who wrote a comment just now; empty for everything that somebody did and need not have written."""
+    """Return who wrote a comment just now; empty for everything that a person did and need not have written."""
     if event != WRITTEN:
         return ""
     others = [each for each in ("user", "comment.updateAuthor") if table(said, *each.split("."))]
@@ -117,7 +117,7 @@ def _text(said: Mapping[str, object], event: str, who: str, link: str) -> str:
 
 
 def _written(value: object, *path: str) -> list[str]:
-    """Return what somebody wrote: a text, or the texts inside Atlassian's document format."""
+    """Return what a person wrote: a text, or the texts inside Atlassian's document format."""
     found = at(value, *path)
     if isinstance(found, dict):
         return quoted({"text": " ".join(_texts(found))}, "text")
