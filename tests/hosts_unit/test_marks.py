@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from harken.hosts.host import FoundMark, find_marks, host_of_program, names_of_marks, without_marks
@@ -84,9 +82,3 @@ def test_an_environment_for_a_person_has_no_marks_and_everything_else() -> None:
 def test_a_hosts_program_is_known_by_the_words_that_it_was_started_with(argv: list[str], host: str) -> None:
     """As the real ones were seen in the list of processes; a shell, an editor or another program is none."""
     assert host_of_program(argv, host_marks()) == host
-
-
-def test_tests_that_an_agent_runs_are_the_persons() -> None:
-    """A mark that `make` hands on would turn every call of every test into an agent's."""
-    words = (Path(__file__).parents[2] / "Makefile").read_text().split()
-    assert set(names_of_marks(host_marks())) <= set(words)
