@@ -21,7 +21,7 @@ from harken.model import Delivery, DeliveryState, Draft, Sender
 from harken.sessions.events import HookMoment
 from harken.sources.source import Batch, Source, SourceHealth, SourceState
 from harken.surfaces.composer import HookComposer
-from harken.surfaces.hooks.handler import HookHandler
+from harken.surfaces.hooks import HookHandler
 from tests.fake_host import fake_host
 from tests.tour.conftest import OWNER, Tour, open_tour
 
