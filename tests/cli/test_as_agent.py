@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from harken.config.lock import is_locked
+from harken.config.home import is_locked
 from harken.testing import EdgeClient, edge_command
 from tests.cli.rig import Json, Rig
 from tests.loss.rig import until

@@ -12,7 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
-from harken.config.lock import is_locked
+from harken.config.home import is_locked
 from tests.cli.rig import COMMAND, SECONDS, Rig
 from tests.edge.rig import tree
 from tests.loss.rig import until

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.config.lock import is_locked
+from harken.config.home import is_locked
 from harken.hosts.registry import host_marks, host_title
 from harken.testing import EdgeClient, edge_command
 from tests.cli.rig import COMMAND, SECONDS, Rig, serving

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.config.lock import is_locked
+from harken.config.home import is_locked
 from harken.testing import EdgeClient, edge_command
 from tests.cli import systemctl
 from tests.cli.rig import Rig

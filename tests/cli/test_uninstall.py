@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.config.lock import is_locked
+from harken.config.home import is_locked
 from tests.cli.rig import Rig
 from tests.cli.test_as_agent import hosting
 from tests.cli.test_connect import CONFIG, at_terminal, tree, user_of

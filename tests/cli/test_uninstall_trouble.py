@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.config.lock import is_locked
+from harken.config.home import is_locked
 from tests.cli.rig import Json, Rig
 from tests.cli.test_uninstall_tasks import NOT_DONE, person, repo, seeded, untracked
 from tests.workspaces.repos import git

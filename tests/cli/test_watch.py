@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.cli.watch.choice import AGAIN_SECONDS, SETTLE_SECONDS, MessageChoice
 from harken.cli.watch.keyboard import MOST_TYPED, Keys
+from harken.cli.watch.live import AGAIN_SECONDS, SETTLE_SECONDS, MessageChoice
 from harken.config.home import Home
 from harken.control.client import DaemonClient
 from harken.errors import HarkenError

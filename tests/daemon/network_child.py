@@ -9,9 +9,8 @@ import asyncio
 import os
 import sys
 
-from harken.config.home import ensure, find_home
+from harken.config.home import ensure, find_home, single_instance
 from harken.config.load import load
-from harken.config.lock import single_instance
 from harken.daemon.compose import serve
 
 SOCKET_EVENTS = ("socket.bind", "socket.connect", "socket.sendto", "socket.sendmsg")

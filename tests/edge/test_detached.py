@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harken.config.lock import is_locked
+from harken.config.home import is_locked
 from harken.testing import EdgeClient, SocketClient, edge_command
 from tests.edge.rig import INITIALIZE, REPORT, SERVE, LineReader, ancestors, program, result, started, tree
 from tests.loss.rig import until

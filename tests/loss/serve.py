@@ -22,9 +22,8 @@ from typing import Any, TypeAlias
 import uvloop
 
 from harken import log
-from harken.config.home import ensure, find_home
+from harken.config.home import ensure, find_home, single_instance
 from harken.config.load import load
-from harken.config.lock import single_instance
 from harken.daemon.compose import serve
 from harken.daemon.sdk import MODULE
 from harken.errors import HarkenError

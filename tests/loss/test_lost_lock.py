@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harken.config.home import Home
-from harken.control.processes import daemons_of, is_daemon
+from harken.control.stop import daemons_of, is_daemon
 from tests.cli.rig import Rig
 from tests.loss.rig import CALL_HELLO, WAIT_SECONDS, Nursery, Served, Wire, check_journal, export, texts, until
 

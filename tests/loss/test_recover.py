@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harken.config.home import Home
-from harken.setup.recover import exchange
+from harken.setup.backup import exchange
 from harken.store.sqlite import recovery
 from tests.cli.rig import Json, Rig
 from tests.loss.rig import Nursery, Served, check_journal, export, journal_lines, texts, until

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.setup.service_units import ServiceCommand, is_marked, is_ours, launchd_agent, systemd_unit, unit_name
+from harken.setup.service import ServiceCommand, is_marked, is_ours, launchd_agent, systemd_unit, unit_name
 
 ANALYZE = shutil.which("systemd-analyze")
 SECONDS = 30.0

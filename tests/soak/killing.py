@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from harken.config.home import Home
-from harken.control.processes import daemons_of
+from harken.control.stop import daemons_of
 from harken.testing import CallFailed, DaemonProcess
 from tests.cli.rig import Outcome, Rig
 from tests.loss.rig import Chance, Json, Nursery, export, journal_lines, received, until

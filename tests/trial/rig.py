@@ -15,7 +15,7 @@ from harken.hosts.host import Host
 from harken.hosts.registry import hook_host
 from harken.hosts.trial_recipe import ModelOverrides, TrialRecipe
 from harken.trial.model import MockModel
-from harken.trial.post import TrialLedgerLine, TrialSession
+from harken.trial.outcome import TrialLedgerLine, TrialSession
 from harken.trial.turn import Trial
 
 MAILBOX = "trial:one"

@@ -14,8 +14,7 @@ from harken.hosts.registry import host_named
 from harken.trial.exchange import ConversationTurn, ModelRequest, ModelTool, resolve
 from harken.trial.live import asks, entered, in_a_turn
 from harken.trial.model import MockModel
-from harken.trial.outcome import TrialCircumstances, TrialVerdict, diagnose
-from harken.trial.post import TrialLedgerLine, TrialSession
+from harken.trial.outcome import TrialCircumstances, TrialLedgerLine, TrialSession, TrialVerdict, diagnose
 from harken.trial.screen import HeadlessProgram, TerminalPicture, TerminalProgram, last_lines
 from harken.trial.turn import LAST_WORD, STATS, HostFailed, Trial, is_last, new_prompt, script
 from tests.trial.rig import MAILBOX, trial_in

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from harken.trial.live import CASES, LONG_TOOL, REOPENED, RESTART, run_again
 from harken.trial.model import MockModel
 from harken.trial.outcome import TrialResult, TrialVerdict
-from harken.trial.rerun import CASES, LONG_TOOL, REOPENED, RESTART, run_again
 from harken.trial.turn import HostFailed, Trial, TrialPauses
 from tests.trial.rig import trial_in
 

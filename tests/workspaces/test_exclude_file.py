@@ -8,7 +8,7 @@ from pathlib import PurePath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.workspaces.exclude_file import pattern, with_block, without_block
+from harken.workspaces.seeding import pattern, with_block, without_block
 
 LINES = st.lists(st.sampled_from(["/.codex/config.toml", "/a b", "/käfer", r"/\*"]), max_size=3)
 BEFORE = st.one_of(st.binary(max_size=40), st.sampled_from([b"# mine\n*.log\n", b"*.log", b"\n\n", b"a\r\nb\r\n"]))

@@ -8,7 +8,7 @@ import click
 
 from harken.cli.output import clock_time
 from harken.cli.verbs import Invocation, verb, verb_option
-from harken.control.client import DaemonClient, Result
+from harken.control.client import Result
 from harken.display import one_line
 from harken.errors import UserError
 
@@ -83,7 +83,7 @@ def seconds_of(text: str) -> float:
 
 
 def _ask(asked: Invocation, method: str, **params: object) -> Result:
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         result = daemon.ask(method, **params)
     if asked.as_json:
         asked.print_json(result)

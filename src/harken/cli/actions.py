@@ -16,9 +16,9 @@ import click
 from harken.cli.complete import messages, rule_names, tool_words, waiting_actions
 from harken.cli.connect import complete_hosts
 from harken.cli.output import note_to_person
+from harken.cli.progress import SlowNotice
 from harken.cli.verbs import Invocation, verb, verb_option
 from harken.control.client import ANSWER_SECONDS, DaemonClient, DaemonConnection, Result, dial
-from harken.control.slow_notice import SlowNotice
 from harken.errors import Conflict, NotFound, Unavailable, UserError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def resume(asked: Invocation) -> None:
 
 
 def _switch(asked: Invocation, method: str, sentence: str, state: str) -> None:
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask(method)
         was_tried = daemon.tries > 1
     if asked.as_json:
@@ -68,7 +68,7 @@ def confirm(asked: Invocation, *, action: str, answer: str) -> None:
     """
     from harken.cli.action_show import show_action, show_waiting
 
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         if not action:
             found = daemon.ask("actions", state="waiting")
         else:
@@ -126,7 +126,7 @@ def run(asked: Invocation, *, ref: str, is_followed: bool, is_agreed: bool, **wi
     from harken.cli.action_show import RunOptions, show_action
 
     wished = msgspec.convert(wish, RunOptions, strict=False)
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         record = daemon.ask("read", ref=ref)["message"]
         if not is_agreed:
             _agree(asked, daemon, record, wished)

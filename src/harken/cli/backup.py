@@ -17,8 +17,8 @@ from typing import IO, Final
 import click
 
 from harken.cli.output import note_to_person
+from harken.cli.progress import QUIET_SECONDS
 from harken.cli.verbs import Invocation, verb
-from harken.control.slow_notice import QUIET_SECONDS
 from harken.errors import Conflict, NotFound, UserError
 
 STREAM: Final = "-"

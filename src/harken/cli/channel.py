@@ -17,7 +17,7 @@ from harken.cli.complete import channel_names, mailboxes, sources_of_channels
 from harken.cli.output import DIM, Screen, clock_time, note_to_person
 from harken.cli.rules import LIST, RELOAD, look
 from harken.cli.verbs import Invocation, verb, verb_option
-from harken.control.client import DaemonClient, Result
+from harken.control.client import Result
 from harken.display import one_line
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ _source = verb_option("channel", "source", shell_complete=sources_of_channels)
 @verb_option("channels", "limit", show_default=True)
 def list_channels(asked: Invocation, *, limit: int) -> None:
     """Show the channels, the last active first: unread, all, when, and the beginning of the newest message."""
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("channels", limit=limit)
     if asked.as_json:
         asked.print_json(found)
@@ -78,7 +78,7 @@ def list_channels(asked: Invocation, *, limit: int) -> None:
 @click.option("--limit", default=20, show_default=True, help="At most this many.")
 def show(asked: Invocation, *, name: str, source: str, limit: int) -> None:
     """Show the newest messages of a channel, the newest last. `harken channel NAME` is the same."""
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("channel", channel=name, source=source, limit=limit)
     if asked.as_json:
         asked.print_json(found)
@@ -95,7 +95,7 @@ def ack(asked: Invocation, *, name: str, source: str) -> None:
 
     Of each channel the newest 500 messages are looked at. What agents have seen does not change.
     """
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("channel_ack", channel=name, source=source)
     if asked.as_json:
         asked.print_json(found)
@@ -119,7 +119,7 @@ def inject(asked: Invocation, *, name: str, source: str, to: str) -> None:
     """
     # Named here and not by the daemon: it is asked again when the connection breaks, and must be done once.
     key = f"cli-{os.urandom(12).hex()}"
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         sent = daemon.ask("channel_inject", channel=name, source=source, to=to, key=key)
         was_tried = daemon.tries > 1
     if asked.as_json:

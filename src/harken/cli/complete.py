@@ -1,4 +1,7 @@
-"""What the shell offers when Tab is pressed: asks a daemon that runs, briefly, and is silent about any trouble."""
+"""What the shell offers when Tab is pressed: asks a daemon that runs, briefly, and is silent about any trouble.
+
+The verb `completion` prints the script that teaches a shell to ask.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harken.cli.output import cut
+from harken.cli.verbs import Invocation, verb
 from harken.config.home import Home, find_home
 from harken.control.client import DaemonConnection, Result, dial
 from harken.display import one_line
@@ -162,3 +166,23 @@ def _ask(context: click.Context, method: str, **params: object) -> Result:
             client.close()
     except (HarkenError, OSError, ValueError):
         return {}
+
+
+@verb("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(asked: Invocation, *, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    bash: eval "$(harken completion bash)", in ~/.bashrc; zsh the same in ~/.zshrc; fish: harken completion fish |
+    source, in ~/.config/fish/config.fish.
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"There is no completion for {shell}.")
+    source = kind(click.get_current_context().find_root().command, {}, "harken", "_HARKEN_COMPLETE").source()
+    if asked.as_json:
+        asked.print_json({"shell": shell, "script": source})
+    else:
+        asked.screen.line(source)

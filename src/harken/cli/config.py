@@ -46,10 +46,9 @@ def reload(asked: Invocation) -> None:
     effect at once; what needs a restart is said.
     """
     from harken.cli.authority import refuse_agent
-    from harken.control.client import DaemonClient
 
     refuse_agent(asked, "change the settings")
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("reload")
     if asked.as_json:
         asked.print_json(found)

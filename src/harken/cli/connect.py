@@ -1,4 +1,7 @@
-"""The verbs `connect` and `disconnect`: their words and options. What they do is imported when they are run."""
+"""The verbs about hosts, `connect`, `disconnect`, `doctor` and `probe`: their words and options.
+
+What they do is imported when they are run.
+"""
 
 from __future__ import annotations
 
@@ -87,3 +90,55 @@ def names_of(words: Sequence[str], *, is_all: bool) -> list[str]:
     if not words and not is_all:
         raise UserError("Which host?", f"Name one or several of: {', '.join(host_names())}; or say --all.")
     return connectable() if is_all else list(dict.fromkeys(host_name(word) for word in words))
+
+
+@verb("probe")
+@click.argument("word", metavar="HOST", shell_complete=complete_hosts)
+@click.option(
+    "--dir",
+    "folder",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Run it in this folder, for a host that asks whether to trust a new one.",
+)
+@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+def probe(asked: Invocation, *, word: str, folder: Path | None, yes: bool) -> None:
+    """Send everything that can be sent to an idle session of a host, and report what it showed and told its model.
+
+    HOST is run in a terminal of its own, with your settings and a model of Harken's own in place of yours: it costs no
+    model call. Without --dir it takes none of your messages. In your own folder it reads your inbox as any session
+    there does: what waits is given to it, and counts as read by this host.
+    """
+    from harken.cli.live import probe_host
+
+    probe_host(asked, host_name(word), folder, is_agreed=yes)
+
+
+@verb("doctor")
+@click.argument("words", metavar="[HOST...]", nargs=-1, shell_complete=complete_hosts)
+@click.option("--live", is_flag=True, help="Run the hosts named, and send a marker through every surface.")
+@click.option(
+    "--restart",
+    is_flag=True,
+    help="With --live: restart Harken while the host works, and look whether it is found again.",
+)
+def doctor(asked: Invocation, *, words: tuple[str, ...], live: bool, restart: bool) -> None:
+    """Check Harken and the agent hosts: installed, connected, current, and proven by what arrived.
+
+    Repairs nothing and calls no model. Exits with 1 when something needs fixing; a host that is not installed or not
+    connected does not.
+
+    With --live each host named is run for a moment, with your settings and a model of Harken's own in place of yours:
+    it costs no model call, takes none of your messages and writes nothing into your settings. With --restart your own
+    Harken is stopped and started again while the host works: nothing that was accepted is lost.
+    """
+    if restart and not live:
+        raise UserError("--restart is a part of the live check.", "Run: harken doctor --live HOST --restart")
+    if live:
+        from harken.cli.live import check_live
+
+        check_live(asked, names_of(words, is_all=False), can_restart=restart)
+        return
+    from harken.cli.connecting import check_up
+
+    check_up(asked, names_of(words, is_all=not words))

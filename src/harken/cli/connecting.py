@@ -1,41 +1,40 @@
-"""Connecting and disconnecting as a person sees it: shown, asked about, done, verified.
+"""Connecting, disconnecting and checking hosts as a person sees it: shown, asked about, done, verified.
 
 It starts no daemon: the first session of a connected host does. An agent may do neither (`authority.py`). How a
-host is connected is its module's business, doing and undoing that of `hosts/connect/apply.py`.
+host is connected is its module's business, doing and undoing that of `hosts/connect/apply.py`, checking that of
+`setup/doctor.py`. Files belong to other programs and hold what their owners wrote: they are shown like any text from
+outside.
 """
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from difflib import unified_diff
 from pathlib import Path
 
 import click
 
-from harken.cli.authority import refuse_agent
-from harken.cli.output import BOLD, note_to_person
-from harken.cli.planned import (
-    finding_record,
-    found_record,
-    heading,
-    plan_record,
-    show_findings,
-    show_notes,
-    show_plan,
-)
+from harken.cli.authority import agree, refuse_agent
+from harken.cli.hints import at_home
+from harken.cli.output import BOLD, CYAN, DIM, INDENT, RED, Screen, clock_time, note_to_person
 from harken.cli.verbs import Invocation
 from harken.control.client import Result
 from harken.control.start import is_reachable
-from harken.display import one_line
-from harken.errors import HarkenError, UserError
+from harken.display import one_line, visible
+from harken.errors import HarkenError
 from harken.hosts.connect.apply import DisconnectResult, apply, file_outcomes, is_change, undo, verify
-from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectPlan, Step
+from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectPlan, FileEdit, InstalledProgram, Step
 from harken.hosts.connect.record import shared_blocks
-from harken.hosts.registry import short
+from harken.hosts.registry import short, title_of
 from harken.setup.connect import ConnectJob, ConnectTarget, job_of, targets
+from harken.setup.doctor import HostHealth, OwnHealth, health_of, own_health
 
 NEEDS_FIXING = 1  # the exit code when something was found that is not as it should be
+GREEN = "32"
+CONTEXT_LINES = 2
+DRY_RUN = "Say --yes; `connect --dry-run` shows it."
 
 
 def look_for_hosts(asked: Invocation, names: Sequence[str], project: Path | None) -> list[ConnectTarget]:
@@ -55,7 +54,7 @@ def connect_targets(
         if not asked.as_json:
             _show(asked, job)
     if not is_dry and any(job.is_todo for job in jobs):
-        _agree(asked, "Connect?", is_agreed=is_agreed)
+        agree(asked, "Connect?", is_agreed=is_agreed, hint=DRY_RUN)
     results = [_planned(job) if is_dry else _connected(asked, job, is_alone=len(jobs) == 1) for job in jobs]
     if asked.as_json:
         asked.print_json({"hosts": results})
@@ -115,7 +114,7 @@ def disconnect_targets(asked: Invocation, found: Sequence[ConnectTarget], *, is_
         for target, plan, is_todo in zip(found, removals, todo, strict=True):
             _show_removal(asked, target, plan, is_todo=is_todo)
     if any(todo):
-        _agree(asked, "Disconnect?", is_agreed=is_agreed)
+        agree(asked, "Disconnect?", is_agreed=is_agreed, hint=DRY_RUN)
     results: list[Result] = []
     for target, is_todo in zip(found, todo, strict=True):
         done = undo(target.connector, target.place, _progress) if is_todo else DisconnectResult()
@@ -172,18 +171,182 @@ def _show_removal(asked: Invocation, target: ConnectTarget, plan: ConnectPlan | 
                 screen.line(f"  {one_line(shlex.join(deed.undo))}")
 
 
-def _agree(asked: Invocation, question: str, *, is_agreed: bool) -> None:
-    if is_agreed:
-        return
-    if asked.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UserError(
-            "This needs your yes, and nobody can be asked here.", "Say --yes; `connect --dry-run` shows it."
-        )
-    if not click.confirm(question, default=True):
-        asked.screen.line("Nothing was changed.")
-        click.get_current_context().exit(NEEDS_FIXING)
-
-
 def _progress(step: Step) -> None:
     if isinstance(step, CommandStep) and sys.stderr.isatty():
         note_to_person(f"{one_line(shlex.join(step.argv))} …")
+
+
+def heading(screen: Screen, host: str, found: InstalledProgram | None, project: Path | None) -> str:
+    """Return the line above what concerns one host."""
+    where = f" in {short(project)}" if project else ""
+    known = f" {one_line(found.version)} ({short(found.program)})" if found else " (not installed)"
+    return screen.paint(f"{title_of(host)}{where}", BOLD) + screen.paint(known, DIM)
+
+
+def show_plan(screen: Screen, plan: ConnectPlan) -> None:
+    """Print what a plan changes: diffs, files of our own by name, commands, and what to know."""
+    changes = [step for step in plan.steps if isinstance(step, FileEdit) and is_change(step)]
+    for change in changes:
+        if not change.is_ours:
+            screen.line(f"  {short(change.path)}  {screen.paint(one_line(change.why), DIM)}")
+            for line in diff_lines(change):
+                screen.line(INDENT + _painted(screen, line))
+    own = [change for change in changes if change.is_ours]
+    if own:
+        screen.line("  Files of Harken's own:")
+        screen.table([("  " + _deed(change), short(change.path), change.why) for change in own])
+    commands = [step for step in plan.steps if isinstance(step, CommandStep)]
+    if commands:
+        screen.line("  Commands:")
+        for step in commands:
+            screen.line(f"{INDENT}{one_line(shlex.join(step.argv))}  {screen.paint(one_line(step.why), DIM)}")
+    show_notes(screen, plan.notes)
+
+
+def show_notes(screen: Screen, notes: Sequence[str]) -> None:
+    """Print what people should know."""
+    if notes:
+        screen.line("  To know:")
+        for note in notes:
+            screen.text(f"- {note}")
+
+
+def show_findings(screen: Screen, findings: Sequence[CheckFinding]) -> None:
+    """Print what was looked at, and what to do about what is not right."""
+    for finding in findings:
+        mark = screen.paint("ok", GREEN) if finding.is_good else screen.paint("no", RED)
+        screen.line(f"  {mark}  {screen.fit(finding.what, 6)}")
+        if finding.hint and not finding.is_good:
+            screen.text("  " + at_home(finding.hint))
+
+
+def diff_lines(change: FileEdit) -> Iterator[str]:
+    """Yield the lines of a unified diff, without the names of the files."""
+    before, after = _lines(change.before), _lines(change.after)
+    for number, line in enumerate(unified_diff(before, after, n=CONTEXT_LINES, lineterm="")):
+        if number > 1:
+            yield line
+    if before == after and change.before != change.after:
+        yield "(only the line ends, or whether there is a file at all)"
+
+
+def plan_record(plan: ConnectPlan) -> Result:
+    """Return a plan as JSON."""
+    changes = [step for step in plan.steps if isinstance(step, FileEdit) and is_change(step)]
+    return {
+        "changes": [
+            {
+                "path": str(change.path),
+                "what": _deed(change),
+                "why": change.why,
+                "is_ours": change.is_ours,
+                "diff": [] if change.is_ours else list(diff_lines(change)),
+            }
+            for change in changes
+        ],
+        "commands": [
+            {"argv": list(step.argv), "why": step.why} for step in plan.steps if isinstance(step, CommandStep)
+        ],
+        "notes": list(plan.notes),
+    }
+
+
+def found_record(found: InstalledProgram | None) -> Result | None:
+    """Return an installed program as JSON."""
+    return {"program": str(found.program), "version": found.version} if found else None
+
+
+def finding_record(finding: CheckFinding) -> Result:
+    """Return something that was looked at as JSON."""
+    return {"what": finding.what, "is_good": finding.is_good, "hint": at_home(finding.hint)}
+
+
+def _deed(change: FileEdit) -> str:
+    if change.before is None:
+        return "create"
+    return "remove" if change.after is None else "change"
+
+
+def _lines(data: bytes | None) -> list[str]:
+    return (data or b"").decode("utf-8", "replace").splitlines()
+
+
+def _painted(screen: Screen, line: str) -> str:
+    style = {"+": GREEN, "-": RED, "@": CYAN}.get(line[:1], "")
+    text = visible(line).replace("\n", " ")
+    return screen.paint(text, style) if style else text
+
+
+def check_up(asked: Invocation, names: Sequence[str]) -> None:
+    """Look at Harken and some hosts, show it, and end with 1 when something needs fixing."""
+    healths = [health_of(target) for target in look_for_hosts(asked, names, None)]
+    own = own_health(asked.home)
+    if asked.as_json:
+        asked.print_json(
+            {
+                "harken": own.facts | {"findings": [finding_record(finding) for finding in own.findings]},
+                "hosts": [_record(health, own.surfaces) for health in healths],
+            }
+        )
+    else:
+        _show_doctor(asked.screen, own)
+        for health in healths:
+            _show_host(asked.screen, health, own.surfaces)
+    every = [*own.findings, *(finding for health in healths for _, finding in health.findings)]
+    if any(not finding.is_good for finding in every):
+        click.get_current_context().exit(NEEDS_FIXING)
+
+
+def _surfaces_of(health: HostHealth, surfaces: Sequence[Result]) -> list[Result]:
+    return [surface for surface in surfaces if surface["consumer"] == health.target.connector.name]
+
+
+def _record(health: HostHealth, surfaces: Sequence[Result]) -> Result:
+    return {
+        "host": health.target.connector.name,
+        "found": found_record(health.target.found),
+        "is_connected": health.is_connected,
+        "findings": [
+            {**finding_record(finding), "project": str(project) if project else None}
+            for project, finding in health.findings
+        ],
+        "surfaces": _surfaces_of(health, surfaces),
+    }
+
+
+def _show_doctor(screen: Screen, own: OwnHealth) -> None:
+    facts = own.facts
+    screen.line(screen.paint(f"Harken {facts['version']}", BOLD))
+    daemon = facts["daemon"]
+    absent = "does not run: what was delivered is not known"
+    unwell = "runs, and cannot say how it is: see below"
+    state = f"runs (process {daemon['pid']})" if daemon else unwell if own.is_mute else absent
+    rows = [("home", facts["home"]), ("python", facts["python"]), ("daemon", state)]
+    if daemon and "toasts" in daemon:  # an older daemon has none
+        rows.append(("toasts", daemon["toasts"]))
+    screen.table(rows)
+    show_findings(screen, own.findings)
+
+
+def _show_host(screen: Screen, health: HostHealth, surfaces: Sequence[Result]) -> None:
+    target = health.target
+    screen.line(heading(screen, target.connector.name, target.found, None))
+    if not health.is_connected:
+        if target.found:
+            screen.line(screen.paint(at_home(f"  Not connected. Run: harken connect {target.connector.name}"), DIM))
+        return
+    for project in dict.fromkeys(project for project, _ in health.findings):
+        screen.line(f"  In {short(project)}:" if project else "  In every session:")
+        show_findings(screen, [finding for place, finding in health.findings if place == project])
+    own = _surfaces_of(health, surfaces)
+    if own:
+        screen.line("  What its surfaces have proven:")
+        screen.table([("  " + one_line(row["surface"]), _proof(row)) for row in own])
+
+
+def _proof(row: Result) -> str:
+    counted = f"{row['offered']} offered, {row['seen']} seen"
+    if row["seen"]:
+        how = f" by {row['evidence']}" if row["evidence"] else ""
+        return f"{counted}, last {clock_time(row['last_seen_at'])}{how}"
+    return f"{counted}, not proven yet" if row["offered"] else "not used yet"

@@ -39,7 +39,7 @@ def export(asked: Invocation, *, layout: str, mailbox: str, output: Path | None,
 
     jsonl is one message per line; json, and --json, is one document {"messages": [...]}.
     """
-    with DaemonClient(asked.home) as daemon, _target(output) as stream:
+    with asked.daemon() as daemon, _target(output) as stream:
         records = with_progress(
             _records(daemon, mailbox, {name: _plain(value) for name, value in chosen.items()}), "messages"
         )

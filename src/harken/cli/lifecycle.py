@@ -9,6 +9,7 @@ from time import monotonic, sleep
 
 from harken import __version__
 from harken.cli.output import note_to_person
+from harken.cli.progress import start_notice
 from harken.cli.verbs import Invocation, verb
 from harken.config.home import Home, write_private
 from harken.control.client import Result
@@ -33,7 +34,7 @@ def up(asked: Invocation) -> None:
     if found and replaced:
         stop(home, only=found["pid"])
     if (not found or replaced) and not start_by_service(home, os.environ):
-        start(home)
+        start(home, start_notice())
     facts = _running(home)
     if facts is None:
         raise Unavailable("The daemon ended as soon as it had started.", f"Look at {home.daemon_log}")

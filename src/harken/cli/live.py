@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 import click
 
 from harken.cli.authority import refuse_agent
-from harken.cli.connecting import NEEDS_FIXING, look_for_hosts
+from harken.cli.connecting import GREEN, NEEDS_FIXING, found_record, heading, look_for_hosts
 from harken.cli.output import RED, Screen, note_to_person
-from harken.cli.planned import GREEN, found_record, heading
+from harken.cli.progress import start_notice
 from harken.cli.verbs import Invocation
 from harken.config.home import Home, ensure
 from harken.control.client import DaemonClient, Result
@@ -36,7 +36,7 @@ from harken.model import INBOX
 from harken.setup.connect import ConnectTarget, targets
 from harken.setup.doctor import is_connected
 from harken.setup.service import start_by_service
-from harken.trial.post import TrialLedgerLine, TrialSession
+from harken.trial.outcome import TrialLedgerLine, TrialSession
 
 if TYPE_CHECKING:
     from harken.trial.outcome import TrialResult
@@ -191,7 +191,7 @@ def trial_of(asked: Invocation, target: ConnectTarget, folder: Path | None) -> I
         _interruptible(),
         _folder(asked, folder) as (here, mailbox),
         MockModel() as model,
-        DaemonClient(asked.home) as daemon,
+        asked.daemon() as daemon,
     ):
         post = DaemonPost(daemon)
         trial = Trial(
@@ -220,7 +220,7 @@ def _restart(home: Home) -> None:
     """End the daemon and start another, as a person does who has changed its configuration."""
     stop(home)
     if not start_by_service(home, os.environ):
-        start(home)
+        start(home, start_notice())
 
 
 def _places(asked: Invocation, target: ConnectTarget, folder: Path | None) -> list[ConnectTarget]:

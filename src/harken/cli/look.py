@@ -9,8 +9,8 @@ from time import monotonic, sleep
 
 import click
 
-from harken.cli.browsers import browser_row
 from harken.cli.complete import consumers
+from harken.cli.open import browser_row
 from harken.cli.output import Screen, clock_time, json_text, sender_of
 from harken.cli.source_show import show_sources
 from harken.cli.verbs import Invocation, verb, verb_option
@@ -35,7 +35,7 @@ def status(asked: Invocation) -> None:
     from harken.setup.service import installed
 
     try:
-        with DaemonClient(asked.home, can_start=False) as daemon:
+        with asked.daemon(can_start=False) as daemon:
             found = daemon.ask_within(STATUS_SECONDS, "status")
     except NoDaemon as exc:
         if not asked.as_json:
@@ -54,7 +54,7 @@ def status(asked: Invocation) -> None:
 @verb_option("stats", "consumer", shell_complete=consumers)
 def stats(asked: Invocation, *, consumer: str) -> None:
     """Count what waits for a consumer."""
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("stats", consumer=consumer)
     if asked.as_json:
         asked.print_json(found)
@@ -75,7 +75,7 @@ def journal(asked: Invocation, *, follow: bool, limit: int) -> None:
 
     With --follow, --json prints one event per line.
     """
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         last = daemon.ask("journal", after=-1)["last"]
         page = _events(daemon, max(0, last - max(0, limit)), last)
     if asked.as_json and not follow:
@@ -100,7 +100,7 @@ def _events(daemon: DaemonClient, after: int, last: int) -> Result:
 def _follow(asked: Invocation, last: int) -> None:
     """Show events as they come. A daemon that is restarted is waited for, but none is started to be looked at."""
     away_until = monotonic() + AWAY_SECONDS
-    with DaemonClient(asked.home, can_start=False) as daemon:
+    with asked.daemon(can_start=False) as daemon:
         while True:
             try:
                 page = daemon.ask("journal", after=last, limit=PAGE)

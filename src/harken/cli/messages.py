@@ -59,7 +59,7 @@ def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **option
     body = text_or_stdin(text, 'Say something: harken send "the build is red"')
     # Named here and not by the daemon: it is sent again when the connection breaks, and must be stored once.
     key = upstream_id or f"cli-{os.urandom(12).hex()}"
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         sent = daemon.ask("send", text=body, upstream_id=key, **options)
         was_tried = daemon.tries > 1 and not upstream_id
     if asked.as_json:
@@ -80,7 +80,7 @@ def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **option
 @verb_option("list", "before", metavar="SEQ")
 def list_messages(asked: Invocation, **options: str | int) -> None:
     """Show the newest messages, the newest last."""
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("list", **options)
         mailbox = str(options["mailbox"])
         is_known = not mailbox or bool(found["messages"]) or mailbox in daemon.ask("mailboxes")["mailboxes"]
@@ -96,7 +96,7 @@ def list_messages(asked: Invocation, **options: str | int) -> None:
 @verb_option("search", "limit", show_default=True, help=f"At most this many, and {MOST_SHOWN} at once.")
 def search(asked: Invocation, *, words: tuple[str, ...], **options: str | int) -> None:
     """Find messages that contain all the words, the newest first."""
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("search", text=" ".join(words), **options)
     _show_rows(asked, found, "No message contains all of that.")
     _note_most(asked, options["limit"], "More words find fewer.")
@@ -111,7 +111,7 @@ def read(asked: Invocation, *, ref: str, offset: int | None, limit: int | None) 
 
     ID is a message id, its beginning, or #seq. With --offset or --limit, a part of a long text.
     """
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("read", ref=ref, offset=offset, limit=limit)
     if asked.as_json:
         asked.print_json(found)
@@ -128,7 +128,7 @@ def read(asked: Invocation, *, ref: str, offset: int | None, limit: int | None) 
 @verb_option("pull", "peek")
 def pull(asked: Invocation, **options: str | int | bool) -> None:
     """Take what is unread. It counts as seen when it was printed."""
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         pulled = daemon.ask("pull", **options)
         _hand_over(asked, daemon, pulled)
     if not asked.as_json:
@@ -147,7 +147,7 @@ def wait(asked: Invocation, *, timeout: float, consumer: str, limit: int) -> Non
     Exits with 0 also when nothing came. Ctrl-C takes nothing.
     """
     end = monotonic() + timeout
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         while True:
             # The daemon waits a minute at most; somebody who wants to wait longer asks again.
             part = min(max(0.0, end - monotonic()), WAIT_SECONDS)
@@ -164,7 +164,7 @@ def wait(asked: Invocation, *, timeout: float, consumer: str, limit: int) -> Non
 @_consumer
 def ack(asked: Invocation, *, refs: tuple[str, ...], consumer: str) -> None:
     """Mark messages as seen without taking them."""
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         result = daemon.ask("ack", refs=list(refs), consumer=consumer)
     if asked.as_json:
         asked.print_json(result)
@@ -181,7 +181,7 @@ def ack(asked: Invocation, *, refs: tuple[str, ...], consumer: str) -> None:
 def reply(asked: Invocation, *, ref: str, text: tuple[str, ...]) -> None:
     """Answer a message where it came from. `-`, or no TEXT and a pipe, reads stdin."""
     body = text_or_stdin(text, f'Say what to answer: harken reply {ref} "thank you"')
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         result = daemon.ask("reply", ref=ref, body=body, key=os.urandom(12).hex())
     if asked.as_json:
         asked.print_json(result)

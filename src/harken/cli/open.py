@@ -1,4 +1,4 @@
-"""`harken open`: the page in the browser, signed in by a link that works once.
+"""The verbs `open` and `browsers`: the page in the browser, signed in by a link that works once, and who is signed in.
 
 The link comes from the daemon, which gives it only to the person. It is opened by whatever browser the machine has,
 and printed, so that it can be opened elsewhere (through an SSH tunnel, say) too.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-import webbrowser
 
 import click
 
-from harken.cli.output import note_to_person
-from harken.cli.verbs import Invocation, verb
-from harken.control.client import DaemonClient
+from harken.cli import complete
+from harken.cli.output import clock_time, note_to_person
+from harken.cli.verbs import Invocation, or_subcommand, verb, verb_option
+from harken.control.client import Result
 from harken.display import one_line
 
 
@@ -22,7 +22,9 @@ from harken.display import one_line
 @click.option("--print", "is_only_printed", is_flag=True, help="Only print the link.")
 def open_page(asked: Invocation, *, is_only_printed: bool) -> None:
     """Open the page in the browser. The link signs you in: it works once, for two minutes."""
-    with DaemonClient(asked.home) as daemon:
+    import webbrowser
+
+    with asked.daemon() as daemon:
         url = str(daemon.ask("sign_in")["url"])
         problem = str(daemon.ask("status")["daemon"]["port_problem"])
     is_opened = not is_only_printed and has_display() and webbrowser.open(url)
@@ -41,3 +43,42 @@ def has_display() -> bool:
     if sys.platform in ("win32", "darwin"):
         return True
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+
+
+@or_subcommand
+@verb("browsers")
+def browsers(asked: Invocation) -> None:
+    """Show the browsers that are signed in to the page, and when each was used last."""
+    with asked.daemon() as daemon:
+        found = daemon.ask("browsers")
+    if asked.as_json:
+        asked.print_json(found)
+        return
+    asked.screen.table([browser_row(each) for each in found["browsers"]])
+    if not found["browsers"]:
+        note_to_person("No browser is signed in. To sign one in: harken open")
+
+
+@verb("sign-out")
+@click.argument("names", nargs=-1, metavar="ID...", shell_complete=complete.browsers)
+@verb_option("sign_out", "is_all")
+def sign_out(asked: Invocation, *, names: tuple[str, ...], is_all: bool) -> None:
+    """Sign browsers out of the page. What is open in them ends too."""
+    with asked.daemon() as daemon:
+        result = daemon.ask("sign_out", browsers=list(names), is_all=is_all)
+    if asked.as_json:
+        asked.print_json(result)
+        return
+    for each in result["browsers"]:
+        asked.screen.line(f"{one_line(each['id'])}  signed out: {one_line(each['browser'])}")
+    if not result["browsers"]:
+        note_to_person("No browser was signed in.")
+
+
+browsers.add_command(sign_out)
+
+
+def browser_row(browser: Result) -> tuple[str, ...]:
+    """Return what is said of a browser in a line."""
+    since, used = clock_time(browser["began_at"]), clock_time(browser["used_at"])
+    return (browser["id"], browser["browser"], f"since {since}", f"last used {used}")

@@ -6,7 +6,7 @@ import click
 
 from harken.cli.output import Screen, note_to_person
 from harken.cli.verbs import Invocation, or_subcommand, verb
-from harken.control.client import DaemonClient, Result
+from harken.control.client import Result
 from harken.display import one_line
 
 
@@ -15,7 +15,7 @@ from harken.display import one_line
 @click.option("--state", type=click.Choice(["queued", "parked", "sent"]), help="Only these; what has not left if none.")
 def outbox(asked: Invocation, *, state: str | None) -> None:
     """Show replies that have not left: parked ones, which are not tried any more, and those that wait."""
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("outbox", state=state or "")
     if asked.as_json:
         asked.print_json(found)
@@ -32,7 +32,7 @@ def retry(asked: Invocation, *, replies: tuple[str, ...], not_sent: bool) -> Non
     One that may have been sent is looked for first, where its service can be asked. Where it cannot, such as a bot's,
     look into the conversation yourself, and say --not-sent.
     """
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         result = daemon.ask("outbox_retry", replies=list(replies), is_unsent=not_sent)
     if asked.as_json:
         asked.print_json(result)

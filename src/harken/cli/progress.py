@@ -1,16 +1,42 @@
-"""Says on stderr, to a person who waits, how far something long has got. Programs and pipes hear nothing."""
+"""Says on stderr, to a person who waits, what takes so long and how far it has got. Programs and pipes hear nothing."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import monotonic
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from harken.control.slow_notice import QUIET_SECONDS
+from harken.display import visible
 
 Item = TypeVar("Item")
 LOOK_EVERY = 64
+QUIET_SECONDS: Final = 1.0
+
+
+class SlowNotice:
+    """One remark about one wait, if it is a long one."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._began_at = monotonic()
+        self._is_due = sys.stderr.isatty()
+
+    def check(self) -> None:
+        """Say it when it is time."""
+        self.after(monotonic() - self._began_at)
+
+    def after(self, seconds: float) -> None:
+        """Say it if the wait has taken so many seconds that it is time."""
+        if self._is_due and seconds > QUIET_SECONDS:
+            self._is_due = False
+            sys.stdout.flush()
+            print(visible(self._text), file=sys.stderr, flush=True)
+
+
+def start_notice() -> Callable[[float], None]:
+    """Return what tells a person that the daemon is being started."""
+    return SlowNotice("Starting the daemon …").after
 
 
 class Progress:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from harken.cli.agree import agree
+from harken.cli.authority import agree
 from harken.cli.output import Screen
 from harken.cli.verbs import Invocation, verb
 from harken.config.home import Home, ensure
@@ -46,7 +46,7 @@ def recover(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
     back, and shown.
     """
     from harken.cli.authority import refuse_agent
-    from harken.setup.recover import exchange, locked, work_folder
+    from harken.setup.backup import exchange, locked, work_folder
     from harken.store.sqlite import recovery
 
     refuse_agent(asked, "recover the database")

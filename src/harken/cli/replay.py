@@ -1,10 +1,15 @@
-"""The verb `replay`: what each mailbox, and each consumer of it, looked like at a time."""
+"""The verb `replay`: what each mailbox, and each consumer of it, looked like at a time.
+
+It reads the files of the journal, which have everything as long as they are there; what they lack is asked of the
+daemon, which has the newest events. What the events come to is in `harken.inbox.replay`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,18 +18,22 @@ from harken.cli.complete import consumers, mailboxes
 from harken.cli.moments import EXAMPLES, Moment
 from harken.cli.output import BOLD, DIM, Screen, clock_time, cut, note_to_person
 from harken.cli.verbs import Invocation, verb
+from harken.config.home import disk_error
 from harken.control.client import DaemonClient
 from harken.display import one_line
 from harken.errors import NotFound, UserError
 from harken.model import timestamp
 
 if TYPE_CHECKING:
-    from harken.inbox.replay import ConsumerThen, JournalReplay, MailboxThen, MessageThen, UntoldPart
+    from harken.inbox.replay import ConsumerThen, JournalReplay, MailboxThen, MessageThen, ReplayLine, UntoldPart
 
 MOST_SHOWN = 1_000
 NAME_WIDTH = 20
 MOST_NAMED = 2
 STATES = ("queued", "offered", "seen", "answered", "expired", "refused")
+PAGE = 500
+DAY_FILES = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9].jsonl"
+_REMOVAL = b'"kind":"pruned"'
 
 
 @verb("replay")
@@ -61,12 +70,11 @@ def replay(asked: Invocation, *, at: datetime, mailbox: str, consumer: str, limi
 
 
 def _replayed(asked: Invocation, until: str, mailbox: str, consumer: str, limit: int) -> JournalReplay:
-    from harken.cli.past import events
     from harken.cli.progress import with_progress
     from harken.inbox.replay import JournalReplay
 
     then = JournalReplay(mailbox=mailbox, consumer=consumer, most=limit)
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         for line, is_by_then in with_progress(events(asked.home.journal_dir, daemon, until), "events"):
             (then.add if is_by_then else then.add_later)(line)
     return then
@@ -149,3 +157,55 @@ def _doubts(unknown: UntoldPart) -> Sequence[str]:
         ),
     )
     return [text.format(count) for count, text in found if count]
+
+
+def events(folder: Path, daemon: DaemonClient, until: str) -> Iterator[tuple[ReplayLine, bool]]:
+    """Yield the events up to a time, each with True, and what retention removed later, each with False."""
+    last = 0
+    later: list[ReplayLine] = []
+    for line in _of_files(folder, until):
+        if line.at > until:
+            later.append(line)
+            continue
+        if line.n > last + 1:
+            yield from ((each, True) for each in _of_store(daemon, last, until) if each.n < line.n)
+        last = max(last, line.n)
+        yield line, True
+    for each in _of_store(daemon, last, until):
+        last = each.n
+        yield each, True
+    yield from ((each, False) for each in later)
+
+
+def _of_files(folder: Path, until: str) -> Iterator[ReplayLine]:
+    """Yield the lines of the files, day by day; of what is later than a time only what was removed."""
+    from harken.inbox.replay import read_line
+
+    for path in sorted(folder.glob(DAY_FILES)):
+        is_later_day = path.stem > until[:10]
+        try:
+            with path.open("rb") as stream:
+                for data in stream:
+                    if is_later_day and _REMOVAL not in data:
+                        continue
+                    line = read_line(data)
+                    if line is not None and (line.at <= until or line.kind == "pruned"):
+                        yield line
+        except OSError as exc:
+            raise disk_error("read", path, exc) from exc
+
+
+def _of_store(daemon: DaemonClient, after: int, until: str) -> Iterator[ReplayLine]:
+    """Yield the events of the store that follow a number, up to a time."""
+    from harken.inbox.replay import read_line
+    from harken.memory import json_bytes
+
+    while page := daemon.ask("journal", after=after, limit=PAGE)["events"]:
+        for event in page:
+            # The verb gives the message as a record too; replay reads both as they stand in the files.
+            line = read_line(json_bytes(event))
+            if line is not None and line.at <= until:
+                yield line
+        after = page[-1]["n"]
+        if page[-1]["at"] > until:
+            return

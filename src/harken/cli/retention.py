@@ -22,7 +22,7 @@ MOST_ROUNDS = 100_000
 @verb("retention")
 def retention(asked: Invocation) -> None:
     """Show how long messages are kept, what is over that, and what happens to it next."""
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         _look(asked, daemon)
 
 
@@ -33,7 +33,7 @@ def run(asked: Invocation, *, dry_run: bool) -> None:
 
     What was not seen becomes expired, and is removed a week later. Replies on their way keep their message.
     """
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         if dry_run:
             _look(asked, daemon)
             return

@@ -16,7 +16,6 @@ import click
 from harken.cli.complete import messages, rule_names
 from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb, verb_option
-from harken.control.client import DaemonClient
 from harken.display import counted
 
 LIST, RELOAD = "rules", "rules_reload"
@@ -79,7 +78,7 @@ def test(asked: Invocation, *, since: int, rule: str, limit: int, is_all: bool) 
     """Try the rules in force on stored messages: which would fire, and why not. Nothing is run."""
     from harken.cli.rule_show import show_test
 
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask_within(TEST_SECONDS, "rules_test", since=since, limit=limit, rule=rule, all=is_all)
     if asked.as_json:
         asked.print_json(found)
@@ -100,7 +99,7 @@ def explain(asked: Invocation, *, message: str) -> None:
     """
     from harken.cli.rule_show import show_explained
 
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("rules_explain", message=message)
         if asked.as_json:
             asked.print_json(found)
@@ -122,7 +121,7 @@ def look(asked: Invocation, method: str) -> None:
     """Ask for the rules in force, or for the file to be put in force, and show them."""
     from harken.cli.rule_show import show_rules
 
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask(method)
     if asked.as_json:
         asked.print_json(found)

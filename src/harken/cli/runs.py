@@ -11,9 +11,9 @@ from contextlib import suppress
 import click
 
 from harken.cli.complete import open_runs, runs
-from harken.cli.keys import on_escape
 from harken.cli.output import json_text, note_to_person
 from harken.cli.verbs import Invocation, verb, verb_option
+from harken.cli.watch.keyboard import on_escape
 from harken.control.client import DaemonClient, Result
 from harken.display import one_line
 from harken.errors import HarkenError
@@ -38,7 +38,7 @@ def list_runs(asked: Invocation, *, is_running: bool, limit: int) -> None:
     """Show the newest runs, the newest first: state, rule, message, agent, time and answer."""
     from harken.cli.run_show import show_runs
 
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("runs", limit=limit, running=True if is_running else None)
     if asked.as_json:
         asked.print_json(found)
@@ -59,7 +59,7 @@ def show(asked: Invocation, *, name: str, has_output: bool, has_diff: bool) -> N
     """
     from harken.cli.run_show import close_envelope, open_envelope, show_output, show_run
 
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("run", run=name)
         lines = _output(daemon, found["id"]) if has_output else []
     if asked.as_json:
@@ -80,7 +80,7 @@ def follow(asked: Invocation, *, name: str) -> None:
 
     Esc ends it, Ctrl-C leaves it running. With --json, one line of output per line, then the run.
     """
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         follow_run(asked, daemon, name)
 
 
@@ -88,7 +88,7 @@ def follow(asked: Invocation, *, name: str) -> None:
 @click.argument("name", metavar="RUN", shell_complete=open_runs)
 def abort(asked: Invocation, *, name: str) -> None:
     """End a run: its agent and everything that it started."""
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("run_abort", run=name)
     if asked.as_json:
         asked.print_json(found)
@@ -124,7 +124,7 @@ def follow_run(asked: Invocation, daemon: DaemonClient, name: str) -> None:
 
 def _end(asked: Invocation, name: str) -> None:
     """End a run from beside whoever follows it; that it is over already is no matter."""
-    with suppress(HarkenError), DaemonClient(asked.home, can_start=False) as daemon:
+    with suppress(HarkenError), asked.daemon(can_start=False) as daemon:
         daemon.ask("run_abort", run=name)
 
 

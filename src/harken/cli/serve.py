@@ -36,7 +36,7 @@ def serve(asked: Invocation, *, detached: bool, unless_down: bool) -> None:
 
 
 def _serve(home: Home, *, is_detached: bool) -> None:
-    from harken.config.lock import single_instance
+    from harken.config.home import single_instance
     from harken.memory import allowed_bytes, bound_arenas, refuse_too_little
 
     refuse_too_little(allowed_bytes())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harken.cli.agree import agree
+from harken.cli.authority import agree
 from harken.cli.output import DIM, INDENT
 from harken.cli.verbs import Invocation, verb
 from harken.control.client import Result

@@ -13,7 +13,6 @@ import click
 from harken.cli.complete import configured_sources
 from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb, verb_options
-from harken.control.client import DaemonClient
 from harken.display import one_line
 
 if TYPE_CHECKING:
@@ -39,11 +38,11 @@ _restart = click.option("--restart", "is_restarted", is_flag=True, help="Restart
 @verb("list")
 def list_sources(asked: Invocation) -> None:
     """Show each source: whether it is listened to and why not, the last message, counts per channel."""
-    from harken.cli.source_config import configured
+    from harken.cli.source_add import configured
     from harken.cli.source_show import show_sources
     from harken.sources.registry import kinds
 
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("source_list")
     if asked.as_json:
         asked.print_json(found)

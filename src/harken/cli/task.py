@@ -14,7 +14,7 @@ from harken.cli.complete import tasks
 from harken.cli.connect import complete_hosts
 from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb, verb_option
-from harken.control.client import DaemonClient, Result
+from harken.control.client import Result
 from harken.display import one_line
 
 
@@ -55,7 +55,7 @@ def new(asked: Invocation, *, title: tuple[str, ...], task_id: str, **options: o
     """
     import msgspec
 
-    from harken.cli.task_new import make_task
+    from harken.cli.task_lifecycle import make_task
     from harken.workspaces.tasks import TaskRequest
 
     make_task(asked, msgspec.convert({"title": " ".join(title), "id": task_id, **options}, TaskRequest, strict=False))
@@ -72,7 +72,7 @@ def start(asked: Invocation, *, name: str, extra: tuple[str, ...], agent: str, i
 
     ARGS go to the agent. When mail waits, the agent begins with it.
     """
-    from harken.cli.task_start import start_task
+    from harken.cli.task_lifecycle import start_task
 
     start_task(asked, name, extra, agent=agent, is_printed=is_printed, is_tmux=is_tmux)
 
@@ -83,7 +83,7 @@ def list_tasks(asked: Invocation, *, is_all: bool) -> None:
     """Show the tasks: state, unread messages, title and folder."""
     from harken.cli.task_show import as_json, show_tasks
 
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = [as_json(each) for each in daemon.ask("task_list", all=is_all)["tasks"]]
     if asked.as_json:
         asked.print_json({"tasks": found})
@@ -100,7 +100,7 @@ def list_tasks(asked: Invocation, *, is_all: bool) -> None:
 @_task
 def show(asked: Invocation, *, name: str) -> None:
     """Show a task, its folder, its peers and who works on it."""
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("task_show", task=name)
     _show(asked, found)
 
@@ -135,7 +135,7 @@ def done(asked: Invocation, *, name: str, is_removed: bool | None) -> None:
     A worktree with changes is never removed. What git ignores there is yours to judge: you are asked. The branch stays
     when no other one has its commits.
     """
-    from harken.cli.task_end import finish_task
+    from harken.cli.task_lifecycle import finish_task
 
     finish_task(asked, name, is_removed=is_removed)
 
@@ -144,7 +144,7 @@ def done(asked: Invocation, *, name: str, is_removed: bool | None) -> None:
 @_task
 def rm(asked: Invocation, *, name: str) -> None:
     """Forget a task that is done, or whose folder is missing."""
-    from harken.cli.task_end import remove_task
+    from harken.cli.task_lifecycle import remove_task
 
     remove_task(asked, name)
 
@@ -154,7 +154,7 @@ for _verb in (new, start, list_tasks, show, link, unlink, done, rm):
 
 
 def _link(asked: Invocation, method: str, name: str, others: tuple[str, ...]) -> None:
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found: Result = {}
         for other in others:
             found = daemon.ask(method, task=name, other=other)

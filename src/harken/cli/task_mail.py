@@ -34,7 +34,7 @@ def check_inbox(asked: Invocation, *, task: str, peek: bool) -> None:
 
     Without TASK, the task whose folder you are in.
     """
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("check_inbox", task_id=task, peek=peek, cwd=_cwd())
         _hand_over(asked, daemon, found)
     if not found["messages"] and not asked.as_json:
@@ -79,7 +79,7 @@ def send_to_peer(
 @_own
 def inbox_status(asked: Invocation, *, task: str) -> None:
     """Count what a task has not seen. Without TASK, the task whose folder you are in."""
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("inbox_status", task_id=task, cwd=_cwd())
     if asked.as_json:
         asked.print_json(found)
@@ -96,7 +96,7 @@ def _cwd() -> str:
 
 def _send(asked: Invocation, method: str, key: str, **params: object) -> None:
     # Named here and not by the daemon: it is sent again when the connection breaks, and must be stored once.
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         sent = daemon.ask(method, key=key or f"cli-{os.urandom(12).hex()}", **params)
     if asked.as_json:
         asked.print_json(sent)

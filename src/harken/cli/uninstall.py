@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from harken.cli.agree import agree, agree_by_word
+from harken.cli.authority import agree, agree_by_word
 from harken.cli.backup import human
 from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb

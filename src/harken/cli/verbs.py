@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -23,6 +23,9 @@ from harken.cli.output import Screen
 from harken.cli.verb_options import VERB_OPTIONS
 from harken.config.home import Home, find_home
 from harken.errors import HarkenError
+
+if TYPE_CHECKING:  # `--help` and `version` need no client
+    from harken.control.client import DaemonClient
 
 FC = TypeVar("FC", bound=Callable[..., Any] | click.Command)
 PIPE_CLOSED = 141  # what a shell reports of a program that SIGPIPE ended
@@ -64,7 +67,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "stats": "look:stats",
             "journal": "look:journal",
             "open": "open:open_page",
-            "browsers": "browsers:browsers",
+            "browsers": "open:browsers",
             "export": "export:export",
             "replay": "replay:replay",
             "retention": "retention:retention",
@@ -72,8 +75,8 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "Agents": {
             "connect": "connect:connect",
             "disconnect": "connect:disconnect",
-            "doctor": "doctor:doctor",
-            "probe": "probe:probe",
+            "doctor": "connect:doctor",
+            "probe": "connect:probe",
         },
         "Who may reach what": {
             "allow": "access:allow",
@@ -95,7 +98,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "restore": "backup:restore",
             "recover": "recover:recover",
             "uninstall": "uninstall:uninstall",
-            "completion": "completion:completion",
+            "completion": "complete:completion",
             "demo": "demo:demo",
             "version": "lifecycle:version",
         },
@@ -111,6 +114,13 @@ class Invocation:
     as_json: bool
     screen: Screen
     home_option: tuple[str, ...] = ()  # how to name the same home in another command
+
+    def daemon(self, *, can_start: bool = True) -> DaemonClient:
+        """Return the daemon of the home, started when it is asked something and does not run."""
+        from harken.cli.progress import start_notice
+        from harken.control.client import DaemonClient
+
+        return DaemonClient(self.home, can_start=can_start, on_wait=start_notice())
 
     def print_json(self, value: object) -> None:
         """Print one JSON document."""

@@ -10,7 +10,7 @@ import click
 from harken.cli.complete import mailboxes, open_questions
 from harken.cli.output import Screen, cut, note_to_person, sender_of
 from harken.cli.verbs import Invocation, or_subcommand, verb, verb_option
-from harken.control.client import DaemonClient, Result
+from harken.control.client import Result
 from harken.display import one_line
 
 NAME_WIDTH = 20
@@ -25,7 +25,7 @@ def waiting(asked: Invocation, *, mailbox: str, limit: int) -> None:
 
     Answer with `harken reply ID TEXT`. What needs no answer is taken off the list by `harken waiting done ID`.
     """
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         found = daemon.ask("questions", mailbox=mailbox, limit=limit)
     if asked.as_json:
         asked.print_json(found)
@@ -37,7 +37,7 @@ def waiting(asked: Invocation, *, mailbox: str, limit: int) -> None:
 @click.argument("refs", nargs=-1, required=True, metavar="ID...", shell_complete=open_questions)
 def done(asked: Invocation, *, refs: tuple[str, ...]) -> None:
     """Say that messages need no answer, or have got one elsewhere. Nobody is reminded of them any more."""
-    with DaemonClient(asked.home) as daemon:
+    with asked.daemon() as daemon:
         result = daemon.ask("question_done", refs=list(refs))
     if asked.as_json:
         asked.print_json(result)

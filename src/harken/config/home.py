@@ -2,7 +2,8 @@
 
 Everything in it is for one user: folders are 0700 and files 0600, and a folder that belongs to someone else is
 refused instead of used. Where the operating system has no owners (Windows) these checks pass and the profile's own
-access list protects the files. This module does not know what the files contain.
+access list protects the files. One daemon serves a home, by a lock that the kernel frees with the process. This module
+does not know what the files contain.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Mapping
-from contextlib import suppress
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from harken.errors import HarkenError, Unavailable, UserError
+from harken.errors import Conflict, HarkenError, Unavailable, UserError
 
 DEFAULT_HOME = "~/.harken"
 PRIVATE_FOLDER = 0o700
@@ -307,3 +309,40 @@ def _sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+if sys.platform == "win32":  # pragma: no cover - the other half of the seam
+    import msvcrt
+
+    def _lock(file: int) -> None:
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _lock(file: int) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def single_instance(path: Path) -> Iterator[None]:
+    """Hold the lock while the context is open; raises `Conflict` when another process has it."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            _lock(file)
+        except OSError as exc:
+            raise Conflict("Another daemon serves this home.", "See it with: harken status") from exc
+        yield
+    finally:
+        os.close(file)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether some process holds the lock."""
+    if not path.exists():
+        return False
+    try:
+        with single_instance(path):
+            return False
+    except Conflict:
+        return True

@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -134,9 +134,10 @@ class DaemonConnection:
 class DaemonClient:
     """The daemon of a home, as a verb sees it: there when asked, started again if need be."""
 
-    def __init__(self, home: Home, *, can_start: bool = True) -> None:
+    def __init__(self, home: Home, *, can_start: bool = True, on_wait: Callable[[float], None] | None = None) -> None:
         self._home = home
         self._can_start = can_start
+        self._on_wait = on_wait
         self._client: DaemonConnection | None = None
         self.tries = 0
 
@@ -179,7 +180,7 @@ class DaemonClient:
                 raise
         from harken.control.start import start
 
-        start(self._home)
+        start(self._home, self._on_wait)
         return DaemonConnection(*dial(self._home))
 
     def _hang_up(self) -> None:

@@ -1,22 +1,28 @@
 """Starts the daemon in the background and waits until it can be reached.
 
 The daemon gets a session of its own, no terminal, no parent, and a fixed small environment, so that it is the same
-whoever started it. One that cannot start leaves the reason in `run/failed`; that reason becomes the caller's error.
+whoever started it. `edge/launch.py` puts it outside the process tree of the command, because process managers end an
+agent with all its descendants. One that cannot start leaves the reason in `run/failed`; that reason becomes the
+caller's error.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
+import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
+from types import TracebackType
+from typing import Any, Final, Self
 
 from harken.config.home import Home, ensure, write_private
 from harken.control.client import NoDaemon, as_error, dial
-from harken.control.launch import DetachedProcess, launch
-from harken.control.slow_notice import SlowNotice
 from harken.errors import HarkenError, Unavailable
 
 START_SECONDS = 15.0
@@ -31,6 +37,9 @@ VARIABLES = (
     *("DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY"),  # by which toasts find the desktop
 )
 WINDOWS_VARIABLES = ("SYSTEMROOT", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "TEMP")
+SCRIPT: Final = Path(__file__).parent.parent / "edge" / "launch.py"
+LAUNCH_SECONDS: Final = 10.0
+LINE_BYTES: Final = 64
 
 
 def command(home: Home) -> list[str]:
@@ -38,15 +47,19 @@ def command(home: Home) -> list[str]:
     return [sys.executable, "-I", "-m", "harken", "serve", "--home", str(home.path), "--detached"]
 
 
-def start(home: Home) -> None:
-    """Start the daemon and return when it can be reached; raises why it could not start."""
+def start(home: Home, on_wait: Callable[[float], None] | None = None) -> None:
+    """Start the daemon and return when it can be reached; raises why it could not start.
+
+    `on_wait` is told now and then how many seconds it has taken so far.
+    """
     ensure(home)
-    deadline = monotonic() + START_SECONDS
+    asked_at = monotonic()
+    deadline = asked_at + START_SECONDS
     with ExitStack() as watched:
         ours, began = watched.enter_context(_spawn(home)), monotonic()
-        notice = SlowNotice("Starting the daemon …")
         while not is_reachable(home):
-            notice.check()
+            if on_wait is not None:
+                on_wait(monotonic() - asked_at)
             code = ours.poll()
             if code:
                 raise failure(home, ours.pid, code)
@@ -128,3 +141,68 @@ def _log_hint(home: Home) -> str:
 def _spawn(home: Home) -> DetachedProcess:
     names = VARIABLES + (WINDOWS_VARIABLES if sys.platform == "win32" else ())
     return launch(command(home), {name: os.environ[name] for name in names if name in os.environ})
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedProcess:
+    """A program that was started: ours to watch while the context is open, and not to end.
+
+    `poll` returns its exit code, None while it runs or when that is not known.
+    """
+
+    pid: int
+    poll: Callable[[], int | None]
+    release: Callable[[], None]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def launch(argv: Sequence[str], environ: Mapping[str, str]) -> DetachedProcess:
+    """Start a program, without a terminal and in the root folder; raises `Unavailable` when there is no room for it."""
+    try:
+        return _launch(argv, environ)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as exc:
+        raise Unavailable("The system has no room to start another program.", "Try again in a moment.") from exc
+
+
+def _launch(argv: Sequence[str], environ: Mapping[str, str]) -> DetachedProcess:
+    null = subprocess.DEVNULL
+    if sys.platform == "win32":
+        flags = subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP
+        child = subprocess.Popen(argv, env=environ, creationflags=flags, stdin=null, stdout=null, stderr=null)
+        return DetachedProcess(child.pid, child.poll, lambda: None)
+    with ExitStack() as undo:
+        ours, theirs = socket.socketpair()
+        undo.enter_context(ours)
+        with theirs:
+            command = [sys.executable, "-I", "-S", str(SCRIPT), *argv]
+            line = theirs.fileno()
+            subprocess.run(
+                command, env=environ, stdin=line, stdout=null, stderr=null, timeout=LAUNCH_SECONDS, check=False
+            )
+        ours.settimeout(LAUNCH_SECONDS)
+        pid, _, end = ours.recv(LINE_BYTES).partition(b"\n")
+        ours.settimeout(0)
+        started = DetachedProcess(int(pid), _LaunchResult(ours, end).poll, ours.close)
+        undo.pop_all()
+        return started
+
+
+class _LaunchResult:
+    """What the watcher tells after the process id: nothing, or the exit code on a line."""
+
+    def __init__(self, line: socket.socket, said: bytes) -> None:
+        self._line = line
+        self._said = said
+
+    def poll(self) -> int | None:
+        """Return the exit code, if it was told."""
+        with suppress(BlockingIOError):
+            self._said += self._line.recv(LINE_BYTES)
+        return int(self._said) if self._said else None

@@ -1,30 +1,51 @@
-"""Taking a backup into a file, and restoring one into an empty home. What a backup holds is in `archive.py`."""
+"""Taking a backup into a file, restoring one into an empty home, and putting a recovered database in its place.
+
+A backup may come from anywhere. Its messages are data; its settings are not: a source can be a program. So what they
+would let happen is shown before they take effect, and without a yes they are parked beside the home's own files. What
+a backup holds is in `archive.py`; nothing here asks.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp, mkstemp
-from typing import IO, Final
+from typing import IO, Any, Final
 
-from harken.config.home import Home, disk_error, ensure, write_private
-from harken.config.lock import single_instance
+from harken.config.home import Home, disk_error, ensure, single_instance, write_private
+from harken.config.settings import Settings
 from harken.errors import Conflict
+from harken.rules.fault import InvalidRules
+from harken.rules.load import load
 from harken.setup.archive import BackupHeader, unpack
-from harken.setup.restore_powers import Power, park, powers_in
 from harken.store.identity import identity_text
+from harken.store.sqlite.connection import files_of
 from harken.store.sqlite.health import begin_epoch
-from harken.store.sqlite.rules import disown
+from harken.store.sqlite.recovery import RecoveryResult
+from harken.store.sqlite.rules import StoredDecisions, decided_in, disown, forget_decisions
 from harken.store.sqlite.snapshot import HeldWork, hold
 
 WORKING: Final = ".restore-"
 DATABASE: Final = "harken.db"
 MAY_BE_THERE: Final = frozenset({"run", "logs", "reserve"})  # what a daemon leaves, and nobody would miss
+CONFIG: Final = "config.toml"
+RULES: Final = "triggers.json"
+PARKED: Final = "parked-{}"  # by the name of the file
+DECISIONS: Final = "decisions.json"
+UNREADABLE: Final = "cannot be read, so what it would do is not known"
+_PLACES: Final = ("url", "host", "imap_host", "smtp_host", "base", "service_url")
+_FILE: Final = 0o600
+Power = tuple[str, str]
+"""What would happen (`run`, `open`, `connect to`, `trust`, or `?`), and with what."""
+WORK_PREFIX: Final = ".recover-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,3 +135,161 @@ def _move(work: Path, home: Home) -> None:
         if path.is_dir() and place.is_dir():
             place.rmdir()  # empty: that was looked at
         path.rename(place)
+
+
+def powers_in(folder: Path, database: str) -> list[Power]:
+    """Return what the settings, the rules and the decisions of an unpacked backup would let happen."""
+    decided = decided_in(folder / database)
+    return [*_of_config(folder / CONFIG), *_of_decisions(decided), *_of_rules(folder / RULES, decided.rules)]
+
+
+def park(folder: Path, database: str) -> list[str]:
+    """Put the settings of an unpacked backup where nothing reads them; return the names of the files."""
+    parked = []
+    decided = forget_decisions(folder / database)
+    if decided.senders or decided.rules:
+        rules = json.loads(decided.rules) if decided.rules else None
+        senders = [
+            {"source": each.source, "sender": each.sender, "trust": each.trust.value} for each in decided.senders
+        ]
+        text = json.dumps({"senders": senders, "rules": rules}, ensure_ascii=False, indent=2)
+        target = folder / PARKED.format(DECISIONS)
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+        parked.append(target.name)
+    for name in (CONFIG, RULES):
+        if (folder / name).exists():
+            (folder / name).rename(folder / PARKED.format(name))
+            parked.append(PARKED.format(name))
+    return parked
+
+
+def _of_config(path: Path) -> Iterator[Power]:
+    try:
+        tree = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except FileNotFoundError:
+        return
+    except (ValueError, RecursionError):
+        yield ("?", f"{CONFIG} {UNREADABLE}")
+        return
+    for name, entry in _table(tree, "sources").items():
+        yield from _of_source(name, entry if isinstance(entry, dict) else {})
+    usual = Settings()
+    yield from _of_listener("http", _table(tree, "http"), usual.http.host)
+    yield from _of_listener("hooks", _table(tree, "hooks"), usual.hooks.host)
+    if (url := _table(tree, "store").get("url", usual.store.url)) != usual.store.url:
+        yield ("connect to", f"the store {url}")
+    if phone := _table(tree, "waiting").get("phone"):
+        yield ("connect to", f"your phone by {phone}")
+    yield from _of_trust(_table(tree, "trust"), usual.trust.default.value)
+
+
+def _of_listener(name: str, table: Mapping[str, Any], usual: str) -> Iterator[Power]:
+    if table.get("allow_remote") or table.get("host", usual) != usual:
+        yield ("open", f"{name} on {table.get('host', usual)}, for other machines")
+    if url := table.get("public_url"):
+        yield ("open", f"{name} to the public as {url}")
+
+
+def _of_trust(table: Mapping[str, Any], usual: str) -> Iterator[Power]:
+    for who in ("owner", "known"):
+        yield from (("trust", f"{sender} as {who}") for sender in _list(table.get(who)))
+    if table.get("default", usual) != usual:
+        yield ("trust", f"everyone as {table['default']}")
+
+
+def _of_source(name: str, entry: Mapping[str, Any]) -> Iterator[Power]:
+    if command := entry.get("command"):
+        words = " ".join(map(str, [command, *_list(entry.get("args"))]))
+        yield ("run", f"{words} (source {name})")
+        return
+    kind = str(entry.get("kind", "mcp"))
+    place = next((str(entry[key]) for key in _PLACES if entry.get(key)), "")
+    yield ("connect to", f"{place or kind} (source {name}, {kind})")
+
+
+def _of_decisions(decided: StoredDecisions) -> Iterator[Power]:
+    for each in decided.senders:
+        yield ("trust", f"{each.sender} as {each.trust.value}" + (f" on {each.source}" if each.source != "*" else ""))
+
+
+def _of_rules(path: Path, in_force: str) -> Iterator[Power]:
+    """Yield what the rules in force would run; a daemon that has none reads the file when it starts."""
+    try:
+        rules = load(in_force.encode() or path.read_bytes()).rules
+    except FileNotFoundError:
+        return
+    except InvalidRules:
+        yield ("?", f"{RULES} {UNREADABLE}")
+        return
+    for rule in rules:
+        if rule.is_run:
+            tools = ", ".join(rule.allowed)
+            yield ("run", f"{rule.agent or 'an agent'} with {tools} (rule {rule.name}, {rule.mode.value})")
+
+
+def _table(tree: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = tree.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+@contextmanager
+def locked(home: Home) -> Iterator[None]:
+    """Keep daemons away."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(single_instance(home.lock_file))
+        except Conflict as exc:
+            raise Conflict("A daemon serves this home.", "Stop it first: harken down") from exc
+        yield
+
+
+@contextmanager
+def work_folder(home: Home) -> Iterator[Path]:
+    """Make a private folder on the same disk, gone at the end."""
+    try:
+        work = Path(mkdtemp(prefix=WORK_PREFIX, dir=home.path))
+    except OSError as exc:
+        raise disk_error("write", home.path, exc) from exc
+    try:
+        yield work
+    except OSError as exc:
+        raise disk_error("write", work, exc) from exc
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def exchange(home: Home, new: Path, done: RecoveryResult, kept: str) -> Sequence[Callable[[], object]]:
+    """Return the steps that put the new database in place, and the old files aside, together.
+
+    After a stop between two of them the old database or the new one is under the name, and it can begin again.
+    """
+    (old, aside), *beside = zip(files_of(home.database), files_of(home.path / kept), strict=True)
+    # The log before the database: a new one under the old log would be taken for the old one.
+    return [
+        partial(_give_second_name, old, aside),
+        *(partial(_put_aside, path, place) for path, place in beside),
+        partial(new.replace, home.database),
+        # Last: a database of a later epoch opens in a home that does not know it yet, and not the other way round.
+        partial(write_private, home.identity_file, identity_text(done.identity)),
+    ]
+
+
+def _give_second_name(path: Path, name: Path) -> None:
+    """Let a file have another name too; where a disk has no such thing, copy it."""
+    if not path.exists() or name.exists():
+        return
+    try:
+        name.hardlink_to(path)
+    except OSError:
+        shutil.copyfile(path, name)
+
+
+def _put_aside(path: Path, name: Path) -> None:
+    if path.exists():
+        path.rename(name)

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from harken.config.home import Home, disk_error, write_private
-from harken.config.lock import is_locked
+from harken.config.home import Home, disk_error, is_locked, write_private
 from harken.control.client import Result
 from harken.control.start import is_reachable
 from harken.control.stop import stop_all

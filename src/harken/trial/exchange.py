@@ -2,7 +2,8 @@
 
 Pure values. A request becomes a `ModelRequest`, what a script answers is a `ModelAnswer`. Hosts name their tools
 differently, so a script names a tool by the ending of its name, or asks for the tool that runs a shell command;
-`resolve` finds the tool that this request offers. Protocol modules are beside this one and know nothing of each other.
+`resolve` finds the tool that this request offers. Protocol modules are beside this one and know nothing of each other;
+they look into JSON with the functions at the end, to which what is missing or of another kind is empty.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _SHELLS: Final[Mapping[str, str]] = {
     "shell_command": "command",
     "shell": "command",
 }
+EVENT_STREAM: Final = "text/event-stream"
+PLAIN_JSON: Final = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,3 +237,47 @@ def sample(schema: object, depth: int = _DEPTH) -> object:
         return {str(name): sample(part, depth - 1) for name, part in items}
     plain: Mapping[str, object] = {"array": [], "boolean": False, "integer": 0, "number": 0, "null": None}
     return plain.get(kind, SIDE_TEXT)
+
+
+def table(value: object) -> Mapping[str, object]:
+    """Return an object's members."""
+    return {str(key): part for key, part in value.items()} if isinstance(value, Mapping) else {}
+
+
+def row(value: object) -> Sequence[object]:
+    """Return an array's items."""
+    return value if isinstance(value, list | tuple) else ()
+
+
+def word(value: object) -> str:
+    """Return a string."""
+    return value if isinstance(value, str) else ""
+
+
+def texts(value: object) -> str:
+    """Return every text in a content, under any name of its blocks; anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple):
+        return "\n".join(texts(part) for part in value)
+    if isinstance(value, Mapping):
+        if isinstance(value.get("text"), str):
+            return str(value["text"])
+        if "content" in value:
+            return texts(value["content"])
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def compact(value: object) -> str:
+    """Return JSON on one line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def events(*parts: tuple[str, object]) -> bytes:
+    """Return a stream of named events."""
+    return "".join(f"event: {name}\ndata: {compact(data)}\n\n" for name, data in parts).encode()
+
+
+def lines(*parts: object) -> bytes:
+    """Return a stream of events without names."""
+    return "".join(f"data: {compact(data)}\n\n" for data in parts).encode()

@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from harken.trial.exchange import ConversationTurn, ModelAnswer, ModelRequest, ModelTool
-from harken.trial.shape import EVENT_STREAM, PLAIN_JSON, compact, lines, row, table, texts, word
+from harken.trial.exchange import (
+    EVENT_STREAM,
+    PLAIN_JSON,
+    ConversationTurn,
+    ModelAnswer,
+    ModelRequest,
+    ModelTool,
+    compact,
+    lines,
+    row,
+    table,
+    texts,
+    word,
+)
 
 NAME: Final = "google"
 _USAGE: Final[Mapping[str, int]] = {"promptTokenCount": 10, "candidatesTokenCount": 10, "totalTokenCount": 20}

@@ -29,8 +29,7 @@ from urllib.parse import urlsplit
 
 from harken.clock import Clock, SystemClock
 from harken.trial import anthropic, google, openai_chat, openai_responses
-from harken.trial.exchange import ModelAnswer, ModelRequest, Script, in_order, resolve
-from harken.trial.shape import PLAIN_JSON, compact
+from harken.trial.exchange import PLAIN_JSON, ModelAnswer, ModelRequest, Script, compact, in_order, resolve
 
 MAX_BYTES: Final = 64 << 20
 HOLD_SECONDS: Final = 120.0
@@ -39,6 +38,7 @@ _MODELS: Final = ("mock-model",)
 _GOOGLE_PATH: Final = re.compile(r"/v1(?:beta|alpha)?/models/([^/:]+):([A-Za-z]+)")
 
 Predicate: TypeAlias = Callable[[ModelRequest], bool]
+JOIN_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,9 +295,6 @@ class _ModelHandler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Stay silent: the requests are recorded."""
-
-
-JOIN_SECONDS: Final = 5.0
 
 
 class RequestGate:

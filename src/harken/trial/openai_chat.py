@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from harken.trial.exchange import ConversationTurn, ModelAnswer, ModelRequest, ModelTool
-from harken.trial.shape import EVENT_STREAM, PLAIN_JSON, compact, lines, row, table, texts, word
+from harken.trial.exchange import (
+    EVENT_STREAM,
+    PLAIN_JSON,
+    ConversationTurn,
+    ModelAnswer,
+    ModelRequest,
+    ModelTool,
+    compact,
+    lines,
+    row,
+    table,
+    texts,
+    word,
+)
 
 NAME: Final = "openai-chat"
 _USAGE: Final[Mapping[str, int]] = {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20}

@@ -9,8 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from harken.trial.exchange import ConversationTurn, ModelAnswer, ModelCall, ModelRequest, ModelTool
-from harken.trial.shape import EVENT_STREAM, PLAIN_JSON, compact, events, row, table, texts, word
+from harken.trial.exchange import (
+    EVENT_STREAM,
+    PLAIN_JSON,
+    ConversationTurn,
+    ModelAnswer,
+    ModelCall,
+    ModelRequest,
+    ModelTool,
+    compact,
+    events,
+    row,
+    table,
+    texts,
+    word,
+)
 
 NAME: Final = "openai-responses"
 _USAGE: Final[Mapping[str, object]] = {

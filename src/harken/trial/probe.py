@@ -19,8 +19,7 @@ from harken.hosts.registry import push_channels
 from harken.hosts.wake import PushChannel
 from harken.trial.exchange import in_order
 from harken.trial.live import entered, idle, nudged, question, shown
-from harken.trial.outcome import TrialResult, TrialVerdict
-from harken.trial.post import TrialSession
+from harken.trial.outcome import TrialResult, TrialSession, TrialVerdict
 from harken.trial.screen import TerminalProgram, last_lines
 from harken.trial.turn import (
     LAST_WORD,

@@ -24,8 +24,15 @@ from harken.hosts.trial_recipe import TrialRecipe
 from harken.sessions.events import HookMoment
 from harken.trial.exchange import ModelAnswer, ModelRequest, resolve, side
 from harken.trial.model import HeldRequests, MockModel, Predicate, RequestGate
-from harken.trial.outcome import TrialCircumstances, TrialResult, TrialVerdict, diagnose
-from harken.trial.post import TrialDaemon, TrialLedgerLine, TrialSession
+from harken.trial.outcome import (
+    TrialCircumstances,
+    TrialDaemon,
+    TrialLedgerLine,
+    TrialResult,
+    TrialSession,
+    TrialVerdict,
+    diagnose,
+)
 from harken.trial.screen import RunningProgram, last_lines
 
 _NO_ANSWER: Final = "BFHLMRWZ"

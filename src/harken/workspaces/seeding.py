@@ -2,16 +2,17 @@
 
 What is written is what `connect --project` would write, only into files that git does not track, and git is told to
 leave the new ones alone. `hosts/connect/apply.py` writes and takes back; this decides whether, and remembers for which
-task.
+task. Blocks of several tasks stand side by side in git's `info/exclude` and go in any order.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 import msgspec
@@ -24,13 +25,13 @@ from harken.hosts.connect.files import PRIVATE_FILE, read, trouble, write
 from harken.hosts.connect.plan import CommandStep, ConnectOptions, Connector, ConnectPlan, InstallTarget, Step
 from harken.hosts.connect.record import load, locked
 from harken.hosts.registry import connector, interactive, short, title_of
-from harken.workspaces.exclude_file import pattern, with_block, without_block
 from harken.workspaces.worktree import Repository, find_repository, is_tracked
 
 FOLDER: Final = "seeded"
 VERSION: Final = 1
 LOCK: Final = "seeding"
 LOCK_SECONDS: Final = 60.0  # a host's own commands may take seconds, and several tasks may end at once
+_SPECIAL: Final = re.compile(r"([\\*?\[\]])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,3 +416,34 @@ def _parsed(path: Path, data: bytes) -> Seed:
 
 def _connect(host: str) -> str:
     return f"harken connect {host}"
+
+
+def pattern(path: PurePath) -> str:
+    """Return the pattern that means one file and no other, from its name relative to the work tree."""
+    # A line end cannot be written in a pattern; any one character can.
+    return "/" + _SPECIAL.sub(r"\\\1", path.as_posix()).replace("\n", "?").replace("\r", "?")
+
+
+def with_block(data: bytes | None, name: str, lines: Sequence[str]) -> bytes:
+    """Return the file with a block of this name at its end, and no other of this name."""
+    whole = without_block(data, name) or b""
+    begin, end = _marks(name)
+    block = b"\n".join([begin, *(os.fsencode(line) for line in lines), end])
+    # A last line without an end gets none after the block either: that is how the removal knows.
+    return whole + b"\n" + block if whole and not whole.endswith(b"\n") else whole + block + b"\n"
+
+
+def without_block(data: bytes | None, name: str) -> bytes | None:
+    """Return the file as it would be without the block; None stays None."""
+    begin, end = _marks(name)
+    found = re.search(rb"(?m)^%b$.*?^%b$" % (re.escape(begin), re.escape(end)), data or b"", re.DOTALL)
+    if data is None or found is None:
+        return data
+    before, after = data[: found.start()], data[found.end() :]
+    if not after:
+        return before.removesuffix(b"\n")
+    return before + after.removeprefix(b"\n")
+
+
+def _marks(name: str) -> tuple[bytes, bytes]:
+    return f"# harken: begin {name}".encode(), f"# harken: end {name}".encode()

@@ -1,7 +1,7 @@
 """The verb `watch`: what arrives, what waits for an answer and what runs, as it happens.
 
-On a terminal it is a live view with keys, see `watch_live`. Into a pipe, and on a terminal that cannot be drawn on, it
-is one line for each thing that happens. With --quiet it is toasts, see `watch_quiet`. It takes nothing from anyone:
+On a terminal it is a live view with keys, see `live`. Into a pipe, and on a terminal that cannot be drawn on, it
+is one line for each thing that happens. With --quiet it is toasts, see `quiet`. It takes nothing from anyone:
 what was shown counts as seen only when the person says so.
 """
 
@@ -16,11 +16,11 @@ from time import sleep
 import click
 
 from harken.cli.complete import channels
-from harken.cli.keys import has_keys
 from harken.cli.output import json_text
 from harken.cli.verbs import Invocation, verb
+from harken.cli.watch.keyboard import has_keys
 from harken.cli.watch.news import REMARK, News, WatchFilter
-from harken.control.client import DaemonClient, Result
+from harken.control.client import Result
 from harken.errors import UserError
 from harken.sources.registry import kinds
 
@@ -46,10 +46,10 @@ def watch(asked: Invocation, *, named: tuple[str, ...], source: str, has_all: bo
     wanted = WatchFilter(channels=frozenset((*named, *shortcuts)), source=source, has_all=has_all)
     if how["quiet"] and (how["once"] or asked.as_json):
         raise UserError("--quiet prints nothing.", "Leave it away, or leave --once and --json away.")
-    with DaemonClient(asked.home) as starter:
+    with asked.daemon() as starter:
         starter.ask("stats")
     # One that is stopped later is not started again by being watched.
-    with DaemonClient(asked.home, can_start=False) as daemon, suppress(KeyboardInterrupt):
+    with asked.daemon(can_start=False) as daemon, suppress(KeyboardInterrupt):
         news = News(daemon, wanted)
         unread = news.begin()
         if how["quiet"]:

@@ -1,4 +1,4 @@
-"""The keyboard of `harken watch`: which keys were pressed, and that the terminal changed its size.
+"""The keyboard while something goes on: all keys for `harken watch`, and Esc alone for a run that is followed.
 
 Keys come one by one for the time of a block; the terminal is as before afterwards. Pasted text is no key, and neither
 is the beginning of a key that sends several characters. It does not know what a key is for.
@@ -12,7 +12,8 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType, MappingProxyType
 from typing import Final, NoReturn
@@ -36,6 +37,8 @@ _NAMES: Final[Mapping[bytes, str]] = MappingProxyType(
         b"\x1bOB": "down",
     }
 )
+ESCAPE = b"\x1b"
+LOOK_SECONDS = 0.2
 
 
 class Keys:
@@ -186,3 +189,53 @@ def _nothing(_number: int, _frame: FrameType | None) -> None:
 
 def _leave(number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
+
+
+def has_keys() -> bool:
+    """Whether there is a person at a keyboard, on a system where keys can be read one by one."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.platform != "win32"
+
+
+@contextmanager
+def on_escape(act: Callable[[], None]) -> Iterator[None]:
+    """Call `act` in a thread, once, when Esc is pressed before the block ends; nothing without a keyboard."""
+    if not has_keys():
+        yield
+        return
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    over = threading.Event()
+    listener = threading.Thread(target=_listen, args=(descriptor, over, act), daemon=True)
+    try:
+        # What was typed before counts too.
+        tty.setcbreak(descriptor, termios.TCSANOW)
+        listener.start()
+        yield
+    finally:
+        over.set()
+        listener.join()
+        # The terminal may be gone with whoever sat there.
+        with suppress(termios.error):
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _listen(descriptor: int, over: threading.Event, act: Callable[[], None]) -> None:
+    while not over.is_set():
+        if not select.select([descriptor], [], [], LOOK_SECONDS)[0]:
+            continue
+        try:
+            typed = os.read(descriptor, 1)
+        except OSError:
+            return
+        if not typed:
+            return
+        if typed != ESCAPE:
+            continue
+        if select.select([descriptor], [], [], TOGETHER_SECONDS)[0]:
+            os.read(descriptor, 32)
+            continue
+        act()
+        return

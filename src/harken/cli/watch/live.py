@@ -1,23 +1,26 @@
 """The live view of `harken watch`: looks, draws, and does what the keys say, until the person leaves.
 
 What a key does is asked of the daemon like any verb; what comes of it, and what is in the way, stands in the banner.
-Looking is in `watch_news`, the lines are made in `watch_show`.
+Looking is in `news`, the lines are made in `show`. Things come and go by themselves while a key is on its way down: so
+what Harken has chosen for the person is acted on only after it stood there for a while. The canvas needs no second
+screen of the terminal: what has scrolled away can be scrolled back to, also after the end.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
 from datetime import datetime
 from io import StringIO
 from time import monotonic
-from typing import Final
+from typing import Final, Self
 
-from harken.cli.output import Screen
-from harken.cli.watch.canvas import Canvas, size_of_terminal
-from harken.cli.watch.choice import MessageChoice
+from harken.cli.output import Screen, cut, width_of
 from harken.cli.watch.keyboard import GONE, RESIZED, Keyboard
 from harken.cli.watch.news import OWN_MAILBOXES, News
 from harken.cli.watch.show import HELP, banner, event_line, message_line
@@ -29,6 +32,16 @@ NOTE_SECONDS: Final = 8.0
 MOST_KNOWN: Final = 500
 ACK_BATCH: Final = 100
 LEAVING: Final = frozenset({"q", GONE})
+SETTLE_SECONDS: Final = 1.0
+AGAIN_SECONDS: Final = 2.0
+COLUMNS, ROWS = 80, 24
+_KEPT: Final = 200
+_TO_END: Final = "\x1b[J"
+_COLOUR: Final = re.compile(r"(\x1b\[[0-9;]*m)")
+_CLEAR: Final = "\x1b[H\x1b[2J"
+# A line that is wider than was thought, which differs between terminals, is cut and takes no second row.
+_CUT, _WRAP = "\x1b[?7l", "\x1b[?7h"
+_PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 
 
 class LiveView:
@@ -236,3 +249,113 @@ def _printed(show: Callable[[], None]) -> list[str]:
 def can_draw(environment: Mapping[str, str]) -> bool:
     """Whether stdout is a terminal that can be drawn on."""
     return sys.stdout.isatty() and environment.get("TERM", "dumb") not in ("", "dumb")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageChoice:
+    """Which question or run is chosen, since when, and by whom."""
+
+    chosen: str = ""
+    since: float = 0.0
+    is_own: bool = False  # the person's own, not one that was made for them
+    ending: str = ""  # the run that a second Esc ends
+    ending_until: float = 0.0
+    careful_until: float = 0.0  # a run has just been ended: one Esc too many must not end another
+
+    def among(self, ids: Sequence[str], now: float) -> Self:
+        """Return the choice when these are what there is: the same, else the first."""
+        if self.chosen in ids:
+            return self
+        return replace(self, chosen=ids[0] if ids else "", since=now, is_own=False)
+
+    def moved(self, ids: Sequence[str], by: int, now: float) -> Self:
+        """Return the choice after the person went up or down."""
+        if not ids:
+            return self
+        place = ids.index(self.chosen) + by if self.chosen in ids else 0
+        return replace(self, chosen=ids[min(max(place, 0), len(ids) - 1)], since=now, is_own=True)
+
+    def is_settled(self, now: float) -> bool:
+        """Whether a key that is pressed now is meant for what is chosen."""
+        return self.is_own or now - self.since >= SETTLE_SECONDS
+
+    def held(self, now: float) -> Self:
+        """Return the choice after a key came too early: one that is held down never gets through."""
+        return replace(self, since=now)
+
+    def ending_soon(self, run: str, now: float) -> Self:
+        """Return the choice after a first Esc."""
+        return replace(self, ending=run, ending_until=now + AGAIN_SECONDS)
+
+    def ends(self, run: str, now: float) -> bool:
+        """Whether an Esc now is the second one for this run."""
+        return self.ending == run and now < self.ending_until
+
+    def ended(self, now: float) -> Self:
+        """Return the choice after a run was ended."""
+        return replace(self, ending="", careful_until=now + AGAIN_SECONDS)
+
+    def is_careful(self, now: float) -> bool:
+        """Whether also the only run needs a second Esc."""
+        return now < self.careful_until
+
+
+def size_of_terminal() -> tuple[int, int]:
+    """Return columns and rows of stdout, as they are now."""
+    try:
+        size = os.get_terminal_size(sys.stdout.fileno())
+    except OSError:
+        return COLUMNS, ROWS
+    return size.columns or COLUMNS, size.lines or ROWS
+
+
+class Canvas:
+    """Lines and a banner. Writes only what changes, and each change at once."""
+
+    def __init__(self) -> None:
+        self._banner: tuple[str, ...] = ()
+        self._kept: deque[str] = deque(maxlen=_KEPT)
+
+    def draw(self, lines: Sequence[str], banner: Sequence[str]) -> None:
+        """Add lines, and show the banner below them."""
+        wanted = tuple(banner)
+        if not lines and wanted == self._banner:
+            return
+        self._kept.extend(lines)
+        begin = "" if self._banner else _PASTE_ON
+        self._write(begin + self._up() + _TO_END + "\n".join([*lines, *wanted]))
+        self._banner = wanted
+
+    def redraw(self, banner: Sequence[str]) -> None:
+        """Show the last lines and the banner on a screen that has another size now."""
+        # How a terminal moves lines when it is resized differs, so nothing on it can be relied on.
+        columns, rows = size_of_terminal()
+        room = max(0, rows - len(banner))
+        last = [_shortened(line, columns - 1) for line in list(self._kept)[-room:]] if room else []
+        self._write(_PASTE_ON + _CLEAR + "\n".join([*last, *banner]))
+        self._banner = tuple(banner)
+
+    def close(self) -> None:
+        """Take the banner away; the lines stay."""
+        self._write(self._up() + _TO_END + _PASTE_OFF)
+        self._banner = ()
+
+    def _up(self) -> str:
+        return "\r" + (f"\x1b[{len(self._banner) - 1}A" if len(self._banner) > 1 else "")
+
+    @staticmethod
+    def _write(text: str) -> None:
+        sys.stdout.write(f"{_CUT}{text}{_WRAP}")
+        sys.stdout.flush()
+
+
+def _shortened(line: str, width: int) -> str:
+    """Return a line that was made for a wider screen, with its colours."""
+    parts: list[str] = []
+    for part in _COLOUR.split(line):
+        if _COLOUR.fullmatch(part):
+            parts.append(part)
+        elif width > 0:
+            parts.append(cut(part, width))
+            width -= width_of(part)
+    return "".join(parts)
