@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.cli.access import seconds_of
 from harken.cli.output import clock_time, cut, json_text, width_of, wrapped
 from harken.display import one_line, visible
-from harken.errors import UserError
 
 anything = st.text(st.characters(exclude_categories=[]))
 
@@ -66,18 +64,3 @@ def test_wrapping_keeps_every_word_and_every_line_fits(text: str, width: int) ->
 def test_times_are_as_short_as_they_can_be(stamp: str | None, shown: str) -> None:
     """Today the hour is enough."""
     assert clock_time(stamp, datetime(2026, 3, 18, 20, 0, tzinfo=UTC), UTC) == shown
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("2d", 172_800), ("1.5h", 5400)]
-)
-def test_lengths_of_time_are_written_as_people_write_them(text: str, seconds: float) -> None:
-    """The same words as in the settings."""
-    assert seconds_of(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "0s", "h", "3", "1y", "-1h", "1h-", "9999999d"])
-def test_other_lengths_of_time_are_refused(text: str) -> None:
-    """A mute for a time that was misread would hide messages."""
-    with pytest.raises(UserError):
-        seconds_of(text)

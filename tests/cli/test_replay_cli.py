@@ -1,4 +1,4 @@
-"""Looking back with the real command: `replay`, `export` with filters, `retention`; and times as people write them."""
+"""Looking back with the real command: `replay`, `export` with filters, `retention`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from harken.cli.moments import moment_of
 from harken.testing.forked import start_harken
 from tests.cli.rig import COMMAND, SECONDS, Json, Rig, serving
-
-NOW = datetime(2026, 1, 5, 9, 30, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -164,38 +158,3 @@ def test_retention_says_what_is_over_the_limits_and_removes_it_when_told(own: Ri
     assert own.json("retention", "run") == {"expired": 2, "deleted": 0}
     assert own.ok("retention", "run") == "0 expired, 0 removed.\n"
     assert own.json("read", "#1")["ledger"][0]["state"] == "expired"
-
-
-@pytest.mark.parametrize(
-    ("text", "moment"),
-    [
-        ("now", NOW),
-        ("-2h", NOW - timedelta(hours=2)),
-        ("- 1d 30m", NOW - timedelta(days=1, minutes=30)),
-        ("2026-01-04T10:00Z", datetime(2026, 1, 4, 10, tzinfo=UTC)),
-        ("2026-01-04T10:00:00+01:00", datetime(2026, 1, 4, 9, tzinfo=UTC)),
-        ("14:00", datetime(2026, 1, 5, 14).astimezone()),
-        ("9:05:30", datetime(2026, 1, 5, 9, 5, 30).astimezone()),
-        ("yesterday 14:00", datetime(2026, 1, 4, 14).astimezone()),
-        ("Yesterday", datetime(2026, 1, 4).astimezone()),
-        ("today 7:00", datetime(2026, 1, 5, 7).astimezone()),
-        ("2026-01-04", datetime(2026, 1, 4).astimezone()),
-        ("2026-01-04 10:00", datetime(2026, 1, 4, 10).astimezone()),
-        ("25:00", None),
-        ("2h", None),
-        ("-", None),
-        ("-999999w", None),
-        ("tomorrow", None),
-        ("", None),
-    ],
-)
-def test_a_time_is_read_as_people_write_it(text: str, moment: datetime | None) -> None:
-    """Nobody counts in UTC when they remember when something was."""
-    assert moment_of(text, NOW) == moment
-
-
-@given(st.text(max_size=30) | st.from_regex(r"(today|yesterday|-)? ?[0-9]{1,6}[:hdmsw]?[0-9]*", fullmatch=True))
-def test_any_text_is_a_time_or_none(text: str) -> None:
-    """What is typed is not worth a traceback."""
-    found = moment_of(text, NOW)
-    assert found is None or found.tzinfo is not None

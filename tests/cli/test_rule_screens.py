@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from harken.cli.action_show import left, show_action, show_waiting
 from harken.cli.output import Screen, width_of
 from harken.cli.rule_show import show_explained, show_rules, show_test
-from harken.cli.rules import Span
 from harken.cli.run_show import lasted, show_output, show_run, show_runs
+from harken.cli.times import Length
 
 Json = dict[str, Any]
 
@@ -285,11 +285,11 @@ def test_how_long_it_took_reads_as_time(seconds: int) -> None:
 )
 def test_a_stretch_of_time_is_read_as_people_write_it(text: str, seconds: int) -> None:
     """`--since 7d` is the common case."""
-    assert Span().convert(text, None, None) == seconds
+    assert Length().convert(text, None, None) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "7", "d", "-1d", "7 days", "7dd", "1e9d", "٣d", "9999999999d"])
-def test_what_is_no_stretch_of_time_is_refused(text: str) -> None:
+@pytest.mark.parametrize("text", ["", "0s", "7", "d", "-1d", "7 days", "7dd", "1e9d", "٣d", "9999999999d"])
+def test_what_is_no_length_of_time_is_refused(text: str) -> None:
     """A guess here would quietly look at the wrong mail."""
-    with pytest.raises(click.BadParameter, match="no stretch of time"):
-        Span().convert(text, None, None)
+    with pytest.raises(click.BadParameter, match="no length of time"):
+        Length().convert(text, None, None)

@@ -19,90 +19,12 @@ from harken.config.values import (
     StoreUrl,
     ValueType,
     Whole,
-    format_duration,
     has_password,
     is_reference,
-    parse_duration,
     reference_in,
 )
 
 DAY = timedelta(days=1)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90s", 90),
-        ("15m", 900),
-        ("24h", 86_400),
-        ("365d", 365 * 86_400),
-        ("1h30m", 5_400),
-        ("1d2h3m4s", 93_784),
-        ("0s", 0),
-        ("007m", 420),
-        ("90m", 5_400),
-    ],
-)
-def test_duration_is_read_with_its_units(text: str, seconds: int) -> None:
-    """People write what they say."""
-    assert parse_duration(text) == timedelta(seconds=seconds)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        " ",
-        "15",
-        "m",
-        "15 m",
-        "5min",
-        "1.5h",
-        "-1m",
-        "1m1h",
-        "1m2m",
-        "15M",
-        "1w",
-        "\u0661m",
-        "1m\n",
-        "\n",
-        "9999999999s",
-    ],
-)
-def test_text_that_is_no_duration_is_refused(text: str) -> None:
-    """A guessed unit would be wrong by a factor of sixty, silently."""
-    with pytest.raises(ValueError, match="duration"):
-        parse_duration(text)
-
-
-def test_duration_too_long_for_the_calendar_is_refused() -> None:
-    """An overflow is the user's mistake too, not a crash."""
-    with pytest.raises(ValueError, match="too long"):
-        parse_duration("999999999d999999999h")
-
-
-@given(st.integers(min_value=0, max_value=36_500 * 86_400))
-def test_shown_duration_is_read_back_as_the_same(seconds: int) -> None:
-    """`config show` prints what can be pasted into the file."""
-    value = timedelta(seconds=seconds)
-    assert parse_duration(format_duration(value)) == value
-
-
-@given(st.text(alphabet="0123456789dhms .-", max_size=12))
-def test_durations_are_read_or_refused_and_never_crash(text: str) -> None:
-    """Whatever is typed, the only failure is `ValueError`."""
-    try:
-        value = parse_duration(text)
-    except ValueError:
-        return
-    assert value >= timedelta(0)
-    assert parse_duration(format_duration(value)) == value
-
-
-def test_usual_durations_are_shown_the_usual_way() -> None:
-    """A default of 24h must not be shown as 1d: it is documented as 24h."""
-    shown = [format_duration(parse_duration(text)) for text in ("15m", "24h", "365d", "90s", "1h30m", "0s")]
-    assert shown == ["15m", "24h", "365d", "1m30s", "1h30m", "0s"]
 
 
 @pytest.mark.parametrize(

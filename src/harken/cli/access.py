@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 import click
 
 from harken.cli.output import clock_time
+from harken.cli.times import Length
 from harken.cli.verbs import Invocation, verb, verb_option
 from harken.control.client import Result
 from harken.display import one_line
-from harken.errors import UserError
+from harken.times import LENGTHS
 
 KINDS = ("channel", "sender", "session")
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 
 _source = verb_option("allow", "source", show_default=True)
 _kind = click.argument("kind", type=click.Choice(KINDS))
@@ -53,10 +51,10 @@ def pair(asked: Invocation) -> None:
 @verb("mute")
 @_kind
 @click.argument("name")
-@click.option("--for", "duration", default="", metavar="TIME", help="For this long: 90s, 30m, 1h30m, 2d.")
-def mute(asked: Invocation, *, kind: str, name: str, duration: str) -> None:
+@click.option("--for", "seconds", metavar="TIME", type=Length(), help=f"For this long: {LENGTHS}.")
+def mute(asked: Invocation, *, kind: str, name: str, seconds: float | None) -> None:
     """Keep a channel, sender or session from being pushed to. What comes is stored all the same."""
-    result = _ask(asked, "mute", kind=kind, name=name, seconds=seconds_of(duration) if duration else None)
+    result = _ask(asked, "mute", kind=kind, name=name, seconds=seconds)
     if not asked.as_json:
         until = f" until {clock_time(result['until'])}" if result["until"] else ""
         asked.screen.line(f"{result['kind']} {one_line(result['name'])} is muted{until}; what comes is stored.")
@@ -70,16 +68,6 @@ def unmute(asked: Invocation, *, kind: str, name: str) -> None:
     result = _ask(asked, "unmute", kind=kind, name=name)
     if not asked.as_json:
         asked.screen.line(f"{result['kind']} {one_line(result['name'])} is not muted.")
-
-
-def seconds_of(text: str) -> float:
-    """Return a time as seconds: `90s`, `30m`, `1h30m`, `2d`."""
-    unit = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-    parts = _PART.findall(text)
-    total = sum(float(number) * unit[name] for number, name in parts)
-    if _PART.sub("", text).strip() or not 0 < total <= 3_650 * unit["d"]:
-        raise UserError(f"{text[:40]!r} is not a length of time.", "Write it like 90s, 30m, 1h30m or 2d.")
-    return total
 
 
 def _ask(asked: Invocation, method: str, **params: object) -> Result:

@@ -14,12 +14,13 @@ from typing import TextIO
 import click
 
 from harken.cli.complete import channels, mailboxes, sources_of_channels
-from harken.cli.moments import EXAMPLES, Moment
 from harken.cli.output import json_text
 from harken.cli.progress import with_progress
+from harken.cli.times import Moment
 from harken.cli.verbs import Invocation, verb, verb_option
 from harken.config.home import disk_error
 from harken.control.client import DaemonClient, Result
+from harken.times import MOMENTS
 
 PAGE = 500
 
@@ -30,7 +31,7 @@ PAGE = 500
 @verb_option("export", "channel", shell_complete=channels)
 @verb_option("export", "source", shell_complete=sources_of_channels)
 @verb_option("export", "sender")
-@click.option("--since", type=Moment(), help=f"Only what was received at this time or later: {EXAMPLES}.")
+@click.option("--since", type=Moment(), help=f"Only what was received at this time or later: {MOMENTS}.")
 @click.option("--until", type=Moment(), help="Only what was received before this time.")
 @verb_option("export", "ledger")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file, when complete.")

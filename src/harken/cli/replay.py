@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harken.cli.complete import consumers, mailboxes
-from harken.cli.moments import EXAMPLES, Moment
 from harken.cli.output import BOLD, DIM, Screen, clock_time, cut, note_to_person
+from harken.cli.times import Moment
 from harken.cli.verbs import Invocation, verb
 from harken.config.home import disk_error
 from harken.control.client import DaemonClient
 from harken.display import one_line
 from harken.errors import NotFound, UserError
 from harken.model import timestamp
+from harken.times import MOMENTS
 
 if TYPE_CHECKING:
     from harken.inbox.replay import ConsumerThen, JournalReplay, MailboxThen, MessageThen, ReplayLine, UntoldPart
@@ -37,7 +38,7 @@ _REMOVAL = b'"kind":"pruned"'
 
 
 @verb("replay")
-@click.option("--at", required=True, metavar="TIME", type=Moment(), help=f"When: {EXAMPLES}.")
+@click.option("--at", required=True, metavar="TIME", type=Moment(), help=f"When: {MOMENTS}.")
 @click.option("--mailbox", default="", shell_complete=mailboxes, help="Only this mailbox.")
 @click.option("--consumer", default="", shell_complete=consumers, help="Only this consumer.")
 @click.option("--limit", default=50, show_default=True, help="The newest messages of each mailbox, at most this many.")
@@ -50,7 +51,7 @@ def replay(asked: Invocation, *, at: datetime, mailbox: str, consumer: str, limi
 
     refuse_agent(asked, "look back into every mailbox")
     if at > datetime.now().astimezone():
-        raise UserError("That time has not come yet.", f"Give one that is over: {EXAMPLES}.")
+        raise UserError("That time has not come yet.", f"Give one that is over: {MOMENTS}.")
     if not 1 <= limit <= MOST_SHOWN:
         raise UserError(f"--limit is a number from 1 to {MOST_SHOWN}.", "Leave it away for 50.")
     then = _replayed(asked, timestamp(at), mailbox, consumer, limit)

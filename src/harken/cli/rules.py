@@ -6,38 +6,18 @@ Looking and trying only: nothing here runs anything. `check` and `schema` ask no
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final
-
 import click
 
 from harken.cli.complete import messages, rule_names
 from harken.cli.output import note_to_person
+from harken.cli.times import Length
 from harken.cli.verbs import Invocation, verb, verb_option
 from harken.display import counted
+from harken.times import LENGTHS
 
 LIST, RELOAD = "rules", "rules_reload"
 TEST_SECONDS = 300.0
 MOST_LOOKED_AT = 1000
-_SPAN = re.compile(r"([0-9]{1,9})([smhdw])")
-_SECONDS_OF: Final[Mapping[str, int]] = MappingProxyType({"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800})
-
-
-class Span(click.ParamType[int]):
-    """A stretch of time as people write it: 7d, 12h, 30m."""
-
-    name = "span"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return its seconds."""
-        if isinstance(value, int):
-            return value
-        found = _SPAN.fullmatch(value.strip())
-        if found is None:
-            self.fail(f"{value[:40]!r} is no stretch of time: 7d, 12h or 30m, for example.", param, ctx)
-        return int(found[1]) * _SECONDS_OF[found[2]]
 
 
 @click.group()
@@ -70,11 +50,11 @@ def reload(asked: Invocation) -> None:
 
 
 @verb("test")
-@click.option("--since", default="7d", show_default=True, type=Span(), help="How far back: 7d, 12h, 30m.")
+@click.option("--since", default="7d", show_default=True, type=Length(), help=f"How far back: {LENGTHS}.")
 @verb_option("rules_test", "rule", metavar="NAME", shell_complete=rule_names)
 @click.option("--limit", default=MOST_LOOKED_AT, show_default=True, help="At most this many messages, the newest.")
 @click.option("--all", "is_all", is_flag=True, help="Also messages and rules that do not fit, and why.")
-def test(asked: Invocation, *, since: int, rule: str, limit: int, is_all: bool) -> None:
+def test(asked: Invocation, *, since: float, rule: str, limit: int, is_all: bool) -> None:
     """Try the rules in force on stored messages: which would fire, and why not. Nothing is run."""
     from harken.cli.rule_show import show_test
 

@@ -21,14 +21,13 @@ from harken.config.suggest import closest, did_you_mean
 from harken.hosts.registry import host_names
 from harken.rules.fault import FieldMisfit
 from harken.rules.fields import quiet_hours
+from harken.times import format_duration, parse_duration
 
-_DURATION = re.compile(r"(?=.)(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?", re.DOTALL)
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?:\.(?!-)[A-Za-z0-9-]{1,63})*")
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SCHEME = re.compile(r"[A-Za-z]+ ")
 _REFERENCE = re.compile(r"(?:env|file|keyring):.+")
 
-_HOURS_OF_A_DAY = 24
 _YES = ("true", "yes", "on", "1")
 _NO = ("false", "no", "off", "0")
 
@@ -59,28 +58,6 @@ class ValueType(Protocol):
     def show(self, value: object) -> object:
         """Return the value as it would be written in the file."""
         ...
-
-
-def parse_duration(text: str) -> timedelta:
-    """Return the time that a text like `15m`, `1h30m` or `365d` stands for."""
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise ValueError("not a duration")
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    try:
-        return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-    except OverflowError:
-        raise ValueError("too long a duration") from None
-
-
-def format_duration(value: timedelta) -> str:
-    """Return the shortest text that `parse_duration` reads as this time, in whole seconds."""
-    minutes, seconds = divmod(value.days * 86_400 + value.seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    # A day is written as 24h until there are more of them: "24h" is how people say it.
-    days, hours = divmod(hours, _HOURS_OF_A_DAY) if hours > _HOURS_OF_A_DAY else (0, hours)
-    parts = ((days, "d"), (hours, "h"), (minutes, "m"), (seconds, "s"))
-    return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"
 
 
 def has_password(url: str) -> bool:
