@@ -26,6 +26,8 @@ MAX_SUPPRESSIONS: Final = 6
 MIN_REASON_WORDS: Final = 2
 MAX_ONE_IMPORTER_PERCENT: Final = 30
 ENOUGH_MODULES: Final = 20  # a share of fewer says nothing
+MAX_VAGUE_WORDS: Final = 0.6  # in 1,000 words of docstrings
+ENOUGH_WORDS: Final = 1_000  # a rate over fewer says nothing
 
 # The supervisor keeps loops alive; the writer thread hands whatever a job raised to the caller that waits for it; a
 # plugin is other people's code, and a broken one stops nothing else.
@@ -59,6 +61,8 @@ IRREGULAR_PARTICIPLES: Final = frozenset(
 PLAIN_NOUNS: Final = frozenset(
     {"Embed", "Feed", "Finding", "Need", "Ring", "Seed", "Setting", "Shed", "String", "Thing"}
 )
+# They stand where a type has a name.
+VAGUE_WORDS: Final = frozenset({"whoever", "whatever", "somebody", "nobody", "anybody", "whom", "whose"})
 BROAD_ERRORS: Final = frozenset({"Exception", "BaseException"})
 SLEEPING_MODULES: Final = frozenset({"time", "anyio", "asyncio", "trio"})
 MOCK_MODULES: Final = frozenset({"mock", "pytest_mock", "unittest.mock"})
@@ -119,6 +123,7 @@ _SUPPRESSIONS: Final = (
 _POSSESSIVE: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<found>[*+?}]\+|\(\?>)", re.DOTALL)
 _VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[A-Z]{6,}")
 _WORD: Final = re.compile(r"[^\W\d_]{2,}")
+_DOCSTRING_WORD: Final = re.compile(r"[a-z']+")
 _CAMEL_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*")
 _NAMES_A_PLACE: Final = re.compile(r"://|(?:^|\s)(?:-i|-f|--\w*index\S*|--find-links|--trusted-host)\b|(?:^|[\s@])/\w")
 
@@ -144,6 +149,7 @@ class Rule(StrEnum):
     CLASS_NAME = "class-name"
     PARTICIPLE_CLASS = "participle-class"
     ONE_IMPORTER = "one-importer"
+    VAGUE_DOCSTRING = "vague-docstring"
     LOCK_PLACE = "lock-place"
     LOCK_HASH = "lock-hash"
 
@@ -186,6 +192,7 @@ def check(root: Path, max_suppressions: int = MAX_SUPPRESSIONS) -> list[Finding]
     findings += source_kind_name(files)
     findings += class_name(files)
     findings += one_importer(files)
+    findings += vague_docstring(files)
     findings += [finding for name in LOCK_FILES for finding in lock_file(root, name)]
     return sorted(findings)
 
@@ -398,6 +405,27 @@ def one_importer(files: list[SourceFile]) -> Iterator[Finding]:
     if len(modules) >= ENOUGH_MODULES and percent > MAX_ONE_IMPORTER_PERCENT:
         why = f"{percent} % of the modules have one importer, at most {MAX_ONE_IMPORTER_PERCENT} %: merge some"
         yield modules[single[-1]].finding(1, Rule.ONE_IMPORTER, why)
+
+
+def vague_docstring(files: list[SourceFile]) -> Iterator[Finding]:
+    """Docstrings name who does what: a reader searches for the type, and finds no "whoever"."""
+    found: list[tuple[SourceFile, int]] = []
+    count = 0
+    for file in files:
+        for node in ast.walk(file.tree) if file.path.startswith("src/") else ():
+            if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            words = _DOCSTRING_WORD.findall((ast.get_docstring(node) or "").lower())
+            count += len(words)
+            found += [(file, _line(node.body[0])) for word in words if word in VAGUE_WORDS]
+    rate = 1_000 * len(found) / max(count, 1)
+    if count >= ENOUGH_WORDS and rate > MAX_VAGUE_WORDS:
+        file, line = found[-1]
+        why = (
+            f"{rate:.2f} of 1,000 words are whoever, whose and the like, at most {MAX_VAGUE_WORDS}: "
+            "name the type (this is merely the last of them)"
+        )
+        yield file.finding(line, Rule.VAGUE_DOCSTRING, why)
 
 
 def _module_of(path: str) -> str:

@@ -231,6 +231,14 @@ def test_few_modules_have_one_importer_only(tmp_path: Path) -> None:
     assert _found(tmp_path, "src/harken/use.py", most) == []
 
 
+def test_docstrings_name_who_does_what(tmp_path: Path) -> None:
+    """Whoever is charming in a sentence, and cannot be searched for in a hundred thousand words."""
+    named, vague = "The reader waits for it. " * 200, "Whoever reads it waits. "
+    assert _found(tmp_path, MODULE, f'"""{vague}"""\n') == []
+    assert _found(tmp_path, MODULE, f'"""{named}"""\n') == []
+    assert _found(tmp_path, MODULE, f'"""{named}{vague}"""\n') == [(MODULE, 1, Rule.VAGUE_DOCSTRING)]
+
+
 def test_every_rule_is_shown_to_fail() -> None:
     """A rule without a case here might never fire, and nobody would notice."""
     of_several_files = {
@@ -239,6 +247,7 @@ def test_every_rule_is_shown_to_fail() -> None:
         Rule.SOURCE_KIND_NAME,
         Rule.CLASS_NAME,
         Rule.ONE_IMPORTER,
+        Rule.VAGUE_DOCSTRING,
     }
     assert {case.rule for case in CASES} | of_several_files == set(Rule)
 
