@@ -5,7 +5,9 @@ from __future__ import annotations
 import unicodedata
 from typing import Final
 
-_YOURS: Final = frozenset({"you", "owner"})
+YOU: Final = "you"
+_YOURS: Final = frozenset({YOU, "owner"})
+_YOUR_READER, _YOUR_AUTHOR, _YOUR_TASK_SENDER = "watch", "owner", "user"  # what is stored for you
 _AROUND: Final = " ?.:★☆"  # what a name may have around it without looking like another
 
 
@@ -32,6 +34,21 @@ def one_line(text: str) -> str:
 def counted(count: int, noun: str) -> str:
     """Return a number of things, as people say it."""
     return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def reader_name(consumer: str) -> str:
+    """Return what people call a consumer, on one line."""
+    return YOU if consumer == _YOUR_READER else one_line(consumer)
+
+
+def author_name(author: str) -> str:
+    """Return what people call the author of a reply, on one line."""
+    return YOU if author == _YOUR_AUTHOR else one_line(author)
+
+
+def task_sender_name(sender: str, trust: str) -> str:
+    """Return what people call the sender of a message to a task, on one line."""
+    return YOU if (sender, trust) == (_YOUR_TASK_SENDER, _YOUR_AUTHOR) else one_line(sender)
 
 
 def passes_for_you(name: str) -> bool:

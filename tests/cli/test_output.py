@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.cli.output import clock_time, cut, json_text, width_of, wrapped
-from harken.display import one_line, visible
+from harken.display import author_name, one_line, reader_name, task_sender_name, visible
 
 anything = st.text(st.characters(exclude_categories=[]))
 
@@ -64,3 +64,11 @@ def test_wrapping_keeps_every_word_and_every_line_fits(text: str, width: int) ->
 def test_times_are_as_short_as_they_can_be(stamp: str | None, shown: str) -> None:
     """Today the hour is enough."""
     assert clock_time(stamp, datetime(2026, 3, 18, 20, 0, tzinfo=UTC), UTC) == shown
+
+
+def test_stored_names_of_the_person_are_shown_as_you() -> None:
+    """The store has three names for one person; an agent that takes one of them for itself is not shown as you."""
+    assert [reader_name(name) for name in ("watch", "owner", "codex\n")] == ["you", "owner", "codex "]
+    assert [author_name(name) for name in ("owner", "watch", "agent:codex")] == ["you", "watch", "agent:codex"]
+    assert task_sender_name("user", "owner") == "you"
+    assert task_sender_name("user", "unknown") == "user"

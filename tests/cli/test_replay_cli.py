@@ -64,7 +64,7 @@ def test_replay_shows_a_mailbox_and_its_consumers_as_they_were(own: Rig) -> None
     shown = own.ok("replay", "--at", then, "--mailbox", "inbox").splitlines()
     assert shown[0] == "inbox: 1 message"
     assert shown[-2].startswith("  #1  ")
-    assert shown[-2].endswith("  ann  seen helper; queued watch  one")
+    assert shown[-2].endswith("  ann  seen helper; queued you  one")
     now = own.json("replay", "--at", "now", "--mailbox", "inbox", "--consumer", "watch")["mailboxes"][0]
     assert [each["states"] for each in now["messages"]] == [{"watch": "seen"}, {"watch": "queued"}]
 

@@ -53,6 +53,7 @@ def test_only_hosts_that_are_pushed_to_are_kept_in_the_older_era() -> None:
         ("☃☃☃", "", "mcp-client-67185f"),
         ("watch", "", "watch-agent"),
         ("x", "rules", "rules-agent"),
+        ("You", "", "you-agent"),
         ("claude-code", "reviewer", "reviewer"),
         ("claude-code", "The Reviewer!", "the-reviewer"),
     ],

@@ -96,6 +96,13 @@ def test_ledger_says_each_state_in_a_line(state: DeliveryState, line: LedgerStep
     assert ledger.courses[0].steps
 
 
+def test_you_are_you_in_a_ledger_and_not_your_stored_name() -> None:
+    """`watch` is what the store calls you; in the page it would be one more name for one person."""
+    ledger = ledger_of(item(entry("watch", DeliveryState.SEEN)))
+    assert ledger is not None
+    assert (ledger.line.text, ledger.courses[0].consumer) == ("seen by you", "you")
+
+
 @given(st.lists(st.sampled_from(DeliveryState), min_size=1, max_size=6))
 def test_ledger_hides_no_reader(states: list[DeliveryState]) -> None:
     """The line is short, so the rest is on demand: every consumer, in every combination."""

@@ -33,7 +33,7 @@ def allow(asked: Invocation, *, sender: str, source: str, as_owner: bool) -> Non
 @click.argument("sender")
 @_source
 def deny(asked: Invocation, *, sender: str, source: str) -> None:
-    """Let a sender only be counted: stored, and shown to whoever asks."""
+    """Let a sender only be counted: stored, and shown when asked for."""
     result = _ask(asked, "deny", sender=sender, source=source)
     if not asked.as_json:
         asked.screen.line(f"{_sender(result)} is only counted from now on.")
@@ -45,7 +45,7 @@ def pair(asked: Invocation) -> None:
     result = _ask(asked, "pair")
     if not asked.as_json:
         until = clock_time(result["until"])
-        asked.screen.line(f"{one_line(result['code'])}  admits whoever sends it first, until {until}.")
+        asked.screen.line(f"{one_line(result['code'])}  admits the first who sends it, until {until}.")
 
 
 @verb("mute")

@@ -15,7 +15,7 @@ from harken.cli.output import Screen, clock_time, json_text, sender_of
 from harken.cli.source_show import show_sources
 from harken.cli.verbs import Invocation, verb, verb_option
 from harken.control.client import DaemonClient, NoDaemon, Result
-from harken.display import one_line
+from harken.display import author_name, one_line, reader_name
 from harken.errors import Unavailable
 from harken.hosts.registry import short
 
@@ -60,7 +60,7 @@ def stats(asked: Invocation, *, consumer: str) -> None:
         asked.print_json(found)
         return
     oldest = f", the oldest from {clock_time(found['oldest_ts'])}" if found["oldest_ts"] else ""
-    asked.screen.line(f"{found['depth']} unread for {one_line(found['consumer'])}{oldest}.")
+    asked.screen.line(f"{found['depth']} unread for {reader_name(found['consumer'])}{oldest}.")
     asked.screen.table([(name or "-", str(count)) for name, count in found["unread_by_channel"].items()])
     if found["dropped_total"]:
         asked.screen.line(f"{found['dropped_total']} could not be kept while the store was away.")
@@ -158,12 +158,12 @@ def _show_status(screen: Screen, found: Result) -> None:
     _section(screen, "Sessions that read nothing", unread)
     _section(screen, "Consumers", [_consumer_row(item) for item in found["consumers"]], "none yet")
     short = [place for place in found["consumers"] if place["left_out"] and place["left_out"]["up_to"]]
-    rows = [(place["consumer"], *_left_out_row(place["left_out"] | {"mailbox": place["mailbox"]})) for place in short]
-    _section(screen, LEFT_OUT, rows)
+    left_out = [(place["consumer"], place["left_out"] | {"mailbox": place["mailbox"]}) for place in short]
+    _section(screen, LEFT_OUT, [(reader_name(name), *_left_out_row(omission)) for name, omission in left_out])
     _section(screen, "Browsers that are signed in", [browser_row(each) for each in daemon.get("browsers", [])])
     screen.line("Sources:" if daemon["sources"] else "Sources: none configured")
     show_sources(screen, daemon["sources"], "  ")
-    _section(screen, "Senders", [(r["sender"], r["trust"], _from(r["source"])) for r in found["senders"]])
+    _section(screen, "Senders", [(r["sender"], author_name(r["trust"]), _from(r["source"])) for r in found["senders"]])
     refused = [
         (r["sender"], _from(r["source"]), f"{clock_time(r['at'])}: {r['reason']}") for r in found["refused_pairings"]
     ]
@@ -219,7 +219,7 @@ def _session_row(session: Result) -> tuple[str, ...]:
 
 def _consumer_row(place: Result) -> tuple[str, ...]:
     return (
-        place["consumer"],
+        reader_name(place["consumer"]),
         place["mailbox"],
         f"{place['unread']} unread",
         f"at #{place['cursor']} of {place['head']}",

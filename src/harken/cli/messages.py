@@ -13,7 +13,7 @@ from harken.cli.complete import channels, consumers, mailboxes, messages
 from harken.cli.output import Screen, clock_time, note_to_person, place_of
 from harken.cli.verbs import Invocation, verb, verb_option
 from harken.control.client import DaemonClient, Result
-from harken.display import one_line
+from harken.display import YOU, author_name, one_line, reader_name
 from harken.errors import TooLong, UserError
 
 MOST_SHOWN = 1_000  # by one answer, whatever was asked for
@@ -172,7 +172,7 @@ def ack(asked: Invocation, *, refs: tuple[str, ...], consumer: str) -> None:
     if not result["acknowledged"]:
         note_to_person("All of that was seen before.")
     for message_id in result["acknowledged"]:
-        print(f"{one_line(message_id)}  seen by {one_line(consumer or 'you')}")
+        print(f"{one_line(message_id)}  seen by {reader_name(consumer or YOU)}")
 
 
 @verb("reply")
@@ -248,7 +248,7 @@ def note_cut(records: list[Result]) -> None:
 
 def _note(record: Result) -> str:
     words = ["repeat"] if record["repeat"] else []
-    words += [f"answered by {one_line(record['answered_by'])}"] if record["answered_by"] else []
+    words += [f"answered by {reader_name(record['answered_by'])}"] if record["answered_by"] else []
     return f"({', '.join(words)})" if words else ""
 
 
@@ -282,7 +282,7 @@ def _show_details(screen: Screen, details: Result) -> None:
     screen.message(record)
     facts = [record["mailbox"] + " " + place_of(record).split()[-1], f"from {record['sender_id']}"]
     facts += [
-        f"trust {record['trust']}",
+        "your own word" if record["trust"] == "owner" else f"trust {record['trust']}",
         record["kind"],
         f"{record['priority']} priority",
         f"attention {record['attention']}",
@@ -297,19 +297,22 @@ def _show_details(screen: Screen, details: Result) -> None:
 
         screen.line(f"Waits for an answer, for {one_line(question['how_long'])}: {standing(question)}")
     rows = [_ledger_row(entry) for entry in details["ledger"]]
-    rows += [(name, "not given", "older, or one of too many, when it began") for name in details.get("not_given", ())]
-    screen.line("Ledger:" if rows else "Ledger: nobody reads this mailbox yet.")
+    rows += [
+        (reader_name(name), "not given", "older, or one of too many, when it began")
+        for name in details.get("not_given", ())
+    ]
+    screen.line("Ledger:" if rows else "Ledger: no agent reads this mailbox yet.")
     screen.table(rows)
     for answer in details["replies"]:
         error = f" ({one_line(answer['error'])})" if answer["error"] else ""
-        when, who = clock_time(answer["created_at"]), one_line(answer["author"])
+        when, who = clock_time(answer["created_at"]), author_name(answer["author"])
         screen.line(f"Reply {one_line(answer['reply_id'])} {when} by {who}, {one_line(answer['state'])}{error}:")
         screen.text(answer["body"])
 
 
 def _ledger_row(entry: Result) -> tuple[str, ...]:
     if "delivery_id" not in entry:
-        return (entry["consumer"], entry["state"], "")
+        return (reader_name(entry["consumer"]), entry["state"], "")
     is_over = entry["state"] in ("expired", "refused")
     words = [f"offered {clock_time(entry['offered_at'])} by {entry['surface']}"] if entry["offers"] else []
     words += [f"{entry['offers']} times"] if entry["offers"] > 1 else []
@@ -317,4 +320,4 @@ def _ledger_row(entry: Result) -> tuple[str, ...]:
     words += [f"seen {clock_time(entry['seen_at'])} ({entry['evidence']})"] if entry["seen_at"] else []
     words += [f"answered {clock_time(entry['answered_at'])}"] if entry["answered_at"] else []
     words += [entry["reason"]] if entry["reason"] else []
-    return (entry["consumer"], entry["state"], ", ".join(words))
+    return (reader_name(entry["consumer"]), entry["state"], ", ".join(words))

@@ -20,7 +20,7 @@ from harken.cli.times import Moment
 from harken.cli.verbs import Invocation, verb
 from harken.config.home import disk_error
 from harken.control.client import DaemonClient
-from harken.display import one_line
+from harken.display import one_line, reader_name
 from harken.errors import NotFound, UserError
 from harken.model import timestamp
 from harken.times import MOMENTS
@@ -113,7 +113,7 @@ def _show(screen: Screen, box: MailboxThen) -> None:
 def _row(each: ConsumerThen) -> tuple[str, ...]:
     counts = each.counts
     numbers = [str(counts[state]) if state in counts else "-" for state in STATES]
-    return (cut(one_line(each.consumer), NAME_WIDTH), f"#{each.cursor}", str(each.unread), *numbers)
+    return (cut(reader_name(each.consumer), NAME_WIDTH), f"#{each.cursor}", str(each.unread), *numbers)
 
 
 def _message(each: MessageThen) -> tuple[str, ...]:
@@ -130,13 +130,15 @@ def _message(each: MessageThen) -> tuple[str, ...]:
 
 def _standing(states: Mapping[str, str]) -> str:
     """Return who had a message in which state; of many in one state only how many, so that the text has room."""
-    names = {state: [name for name, found in states.items() if found == state] for state in reversed(STATES)}
+    names = {
+        state: [reader_name(name) for name, found in states.items() if found == state] for state in reversed(STATES)
+    }
     parts = [
         f"{state} {', '.join(who) if len(who) <= MOST_NAMED else f'{len(who)} consumers'}"
         for state, who in names.items()
         if who
     ]
-    return "; ".join(parts) or "for nobody"
+    return "; ".join(parts) or "for no reader"
 
 
 def _when(stamp: str) -> str:

@@ -17,7 +17,7 @@ from harken.cli.messages import as_file_option, note_cut, note_file, note_more, 
 from harken.cli.output import BOLD, DIM, MARKS, Screen, clock_time, note_to_person, unmarked
 from harken.cli.verbs import Invocation, verb, verb_option
 from harken.control.client import DaemonClient, Result
-from harken.display import one_line
+from harken.display import one_line, task_sender_name
 
 _own = click.argument("task", metavar="[TASK]", default="", shell_complete=tasks)
 _priority = click.option(
@@ -128,7 +128,7 @@ def show_mail(screen: Screen, record: Result) -> None:
     words += ["repeat"] if record["repeat"] else []
     words += [f"cut, {record['length']} characters"] if "truncated" in record else []
     note = f" ({', '.join(words)})" if words else ""
-    who = MARKS.get(record["trust"], MARKS["unknown"]) + unmarked(record["sender"])
+    who = MARKS.get(record["trust"], MARKS["unknown"]) + unmarked(task_sender_name(record["sender"], record["trust"]))
     place = f"{record['id']} {record['task']} {clock_time(record['created_at'])}{note}"
     screen.line(f"{screen.paint(one_line(place), DIM)} {screen.paint(who, BOLD)}:")
     screen.text(record["body"])

@@ -34,19 +34,19 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
             "limit": ("--limit", None, "Only this many characters of the text."),
         },
         "pull": {
-            "consumer": ("--consumer", "", "Read as this consumer; else as yourself, `watch`."),
+            "consumer": ("--consumer", "", "Read as this consumer; else as yourself."),
             "channel": ("--channel", "", "Only this channel."),
             "since_id": ("--since-id", "", "Only what came after this message."),
             "limit": ("--limit", 20, "At most this many."),
             "peek": ("--peek", False, "Look without taking."),
         },
         "wait": {
-            "consumer": ("--consumer", "", "Read as this consumer; the person, `watch`, when empty."),
+            "consumer": ("--consumer", "", "Read as this consumer; as you, `watch` in records, when empty."),
             "timeout": ("--timeout", 50, "Seconds to wait; at most 55 are waited."),
             "limit": ("--limit", 10, "At most this many."),
         },
         "ack": {
-            "consumer": ("--consumer", "", "For this consumer; the person, `watch`, when empty."),
+            "consumer": ("--consumer", "", "For this consumer; for you, `watch` in records, when empty."),
         },
         "search": {
             "mailbox": ("--mailbox", "", "Only this mailbox."),
@@ -55,7 +55,7 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
             "limit": ("--limit", 20, "At most this many."),
         },
         "stats": {
-            "consumer": ("--consumer", "", "For this consumer; else for you, `watch`."),
+            "consumer": ("--consumer", "", "For this consumer; else for you."),
         },
         "journal": {
             "after": ("--after", 0, "Only events above this number; -1 for those still to come."),

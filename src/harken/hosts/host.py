@@ -223,7 +223,7 @@ def is_run_by(host: str, marks: HostMarks, environ: Mapping[str, str], argv: Seq
     return bool(find_marks(environ, {host: marks})) or is_program_of(argv, marks)
 
 
-RESERVED: Final = frozenset({"watch", "rules"})
+RESERVED: Final = frozenset({"watch", "rules", "you"})  # the last is how the first is shown
 MAX_NAME: Final = 56
 MAX_NATIVE: Final = 128
 

@@ -86,8 +86,8 @@ class Pull(Arguments):
     consumer: Annotated[
         str,
         about(
-            "Read as this consumer; the person, `watch`, when empty.",
-            command="Read as this consumer; else as yourself, `watch`.",
+            "Read as this consumer; as you, `watch` in records, when empty.",
+            command="Read as this consumer; else as yourself.",
         ),
     ] = ""
     channel: Annotated[str, about("Only this channel.")] = ""
@@ -99,7 +99,7 @@ class Pull(Arguments):
 class Wait(Arguments):
     """Take what is unread, waiting for it."""
 
-    consumer: Annotated[str, about("Read as this consumer; the person, `watch`, when empty.")] = ""
+    consumer: Annotated[str, about("Read as this consumer; as you, `watch` in records, when empty.")] = ""
     timeout: Annotated[float, about("Seconds to wait; at most 55 are waited.")] = 50
     limit: Annotated[int, about("At most this many.")] = 10
 
@@ -114,7 +114,7 @@ class Ack(Arguments):
     """Mark messages as seen."""
 
     refs: Annotated[list[str], about("Message ids, #seq or delivery ids.")]
-    consumer: Annotated[str, about("For this consumer; the person, `watch`, when empty.")] = ""
+    consumer: Annotated[str, about("For this consumer; for you, `watch` in records, when empty.")] = ""
 
 
 class Search(Arguments):

@@ -17,7 +17,7 @@ class Stats(Arguments):
     consumer: Annotated[
         str,
         about(
-            "For this consumer; the person, `watch`, when empty.", command="For this consumer; else for you, `watch`."
+            "For this consumer; for you, `watch` in records, when empty.", command="For this consumer; else for you."
         ),
     ] = ""
 

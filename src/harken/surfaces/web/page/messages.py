@@ -17,7 +17,7 @@ from typing import Final
 from harken.display import passes_for_you
 from harken.inbox.results import LedgerEntry
 from harken.inbox.views import TimelineItem
-from harken.model import LOCAL, OWNER_ID, REPLIES, RUN, TASK, Delivery, DeliveryState, Message, Trust
+from harken.model import LOCAL, OWNER_ID, REPLIES, RUN, TASK, WATCH, Delivery, DeliveryState, Message, Trust
 
 # From the best to the worst: the first that anyone is in is what the line says.
 _ORDER: Final = (
@@ -109,7 +109,7 @@ def surface_words(surface: str) -> str:
 
 def reader_name(consumer: str) -> str:
     """Return what people call a consumer."""
-    return consumer.removeprefix(TASK)
+    return "you" if consumer == WATCH else consumer.removeprefix(TASK)
 
 
 def _line(entries: Sequence[LedgerEntry]) -> LedgerStep:
