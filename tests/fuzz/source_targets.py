@@ -26,7 +26,7 @@ from harken.sources.http import HttpAnswer
 from harken.sources.imap.messages import UNVERIFIED, ArrivedMail
 from harken.sources.imap.messages import draft_of as mail_draft
 from harken.sources.imap.sender import compose
-from harken.sources.imap.settings import ImapSettings, MailServer, is_address
+from harken.sources.imap.settings import ImapSettings, is_address
 from harken.sources.microsoft.notifications import NoticeDoor, NoticeListener
 from harken.sources.microsoft.responses import ResponseDone, verdict_of
 from harken.sources.outlook import mail as outlook
@@ -51,10 +51,10 @@ EXPRESSIONS: Final[Mapping[str, str]] = MappingProxyType(
 )
 _ACCOUNT: Final = ImapSettings(
     name="mail",
-    imap=MailServer(host="imap.example.org", port=993),
+    host="imap.example.org",
     user="me@example.org",
-    secret=KEPT,
-    smtp=MailServer(host="smtp.example.org", port=465),
+    password=KEPT,
+    smtp_host="smtp.example.org",
     address="me@example.org",
 )
 _HEADER_LINE: Final = re.compile(rb"^([!-9;-~]+):", re.MULTILINE)

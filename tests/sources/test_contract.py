@@ -84,7 +84,7 @@ class BulletinBench:
 
     def open(self) -> BulletinSource:
         """Return a source over the folder, which looks all the time."""
-        settings = BulletinSettings(name="it", folder=self._folder, poll=0.01)
+        settings = BulletinSettings(name="it", folder=str(self._folder), poll=0.01)
         return BulletinSource(settings, FakeClock(), timing=FeedTiming(chance=lambda: 0.0))
 
     async def say(self, *texts: str) -> None:

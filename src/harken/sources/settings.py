@@ -1,19 +1,23 @@
-"""What a person writes about one source, `[sources.NAME]` in config.toml: declared by each kind, read key by key.
+"""What a person writes about one source, `[sources.NAME]` in config.toml: declared by each kind, and read from that.
 
-A kind declares its keys as a `SourceSettings` struct, each field with `setting(...)`: what it means, an example,
-whether it is a secret, and the option of `source add` that sets it. `SettingsTable` reads them. Every mistake is a
-`UserError` that says which key it is and what would do; what may be a secret is not repeated. It knows no source: what
-the keys mean together is said by the settings of each kind, above. Below are only the errors.
+A kind declares its keys as a `SourceSettings` struct, each field with a `SettingKey`: what it means, what would do,
+whether it names a secret, and the option of `source add` that sets it. `SourceSettings.read` is the one reader. Every
+mistake is a `UserError` that says which key it is and what would do; what may be a secret is not repeated. What keys
+mean together is checked by each kind's own `check`. Below are only the errors.
 """
 
 from __future__ import annotations
 
 import difflib
 import ipaddress
+import re
 import types
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal, TypeGuard, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import KW_ONLY, dataclass
+from enum import Enum
+from functools import cache
+from math import inf
+from typing import ClassVar, Final, Literal, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,14 +27,292 @@ from harken.errors import UserError
 # What may be said of every source; others read these, and they are no mistake here.
 SHARED_KEYS: Final = frozenset({"kind", "trust", "attention", "enabled"})
 REFERENCES: Final = ("env:", "file:", "keyring:")
+WHERE_KEPT: Final = "where it is kept: env:NAME, file:PATH or keyring:SERVICE/NAME"
 
 _SHOWN_CHARS: Final = 60
 _COMPARED_CHARS: Final = 100
 _LEAST_ALIKE: Final = 0.65
 
+TextReader: TypeAlias = Callable[[str], str]
+"""Returns a text as it is used; raises `WrongSetting`."""
 
-class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys of a kind. Each field is declared with `setting`, and has the default that stands where it is not."""
+
+class WrongSetting(Exception):
+    """A text that a key cannot have: `said` goes on after the key; `hint` is for where `wanted` would not do."""
+
+    def __init__(self, said: str, hint: str = "") -> None:
+        super().__init__(said)
+        self.said = said
+        self.hint = hint
+
+
+def line(text: str) -> str:
+    """Return a text of one line without the spaces around it."""
+    return verbatim(text).strip()
+
+
+def verbatim(text: str) -> str:
+    """Return a text of one line as it is written."""
+    if not text.strip() or not text.isprintable():
+        raise WrongSetting("is not a text of one line.")
+    return text
+
+
+def any_text(text: str) -> str:
+    """Return any text as it is written: a part of a command may have nearly any characters."""
+    if "\0" in text:
+        raise WrongSetting("has a character that no text can have.")
+    return text
+
+
+def reference(text: str) -> str:
+    """Return where a secret is kept."""
+    if not text.strip().startswith(REFERENCES):
+        raise WrongSetting("does not say where it is kept.")  # not repeated: people paste the secret itself
+    return text.strip()
+
+
+def private_url(text: str) -> str:
+    """Return an address that is believed or gets a secret: over https, or over http on this machine."""
+    return _url(text, can_be_local=True)
+
+
+def https_url(text: str) -> str:
+    """Return an address over https."""
+    return _url(text, can_be_local=False)
+
+
+def shaped(pattern: re.Pattern[str], said: str) -> TextReader:
+    """Return the reader of a text of one shape; `said` is what is said of any other."""
+
+    def read(text: str) -> str:
+        if not pattern.fullmatch(text.strip()):
+            raise WrongSetting(said)  # not repeated: it may be a secret in the wrong place
+        return text.strip()
+
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class SettingKey:
+    """One key: what it means, its option if it has one, and how it is read.
+
+    With `only` it has a meaning where another key has one of some values; with `is_needed` it has to be there then.
+    """
+
+    help: str
+    _: KW_ONLY
+    metavar: str = ""  # makes it an option of `source add`
+    flag: str = ""  # the option, where it is not called like the key, or takes no value of its own
+    wanted: str = ""  # what would do, for errors, where the help does not say it
+    is_secret: bool = False
+    read: TextReader | None = None  # of a text, or of each in a list or table
+    noun: str = "text"  # what a list holds
+    least: float = -inf
+    most: float = inf
+    is_needed: bool = False
+    only: tuple[str, tuple[str, ...]] | None = None
+
+
+CERTIFICATES: Final = SettingKey("A file of certificates that are believed besides the system's.")
+
+
+class SourceSettings(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """The settings of one source. A field with a `SettingKey` is a key; its default stands where it is not written."""
+
+    what: ClassVar[str] = "a source"  # what errors call a source of the kind
+
+    name: str  # of the source
+
+    def __repr__(self) -> str:
+        # Some of it may be secret, and what is in a `repr` ends up in a log.
+        return f"{type(self).__name__}({self.name!r})"
+
+    @classmethod
+    def read(cls, name: str, table: Mapping[str, object]) -> Self:
+        """Return the settings of the source `name`, or raise a `UserError` that names the key."""
+        known = _meaningful(cls, name, table)
+        _refuse_unknown(cls.what, name, table, known)
+        found = {each.attribute: each.value(name, table) for each in known.values() if each.is_there(name, table)}
+        settings = cls(name=name, **found)
+        settings.check()
+        return settings
+
+    def check(self) -> None:
+        """Refuse what keys cannot mean together, with a `UserError`."""
+
+    def dotted(self, key: str) -> str:
+        """Return a key as people find it."""
+        return dotted(self.name, key)
+
+
+def dotted(name: str, key: str) -> str:
+    """Return a key of a source as people find it."""
+    return f"sources.{name}.{key}"
+
+
+def missing(name: str, key: str, wanted: str) -> UserError:
+    """Return the error about a key that has to be there."""
+    return UserError(f"{dotted(name, key)} is missing.", f"Set it to {wanted}.")
+
+
+def shown(found: object) -> str:
+    """Return a value as it can be shown."""
+    try:
+        return repr(found)[:_SHOWN_CHARS]
+    except ValueError:
+        # Python writes out no number of more than 4,300 digits, and TOML has them.
+        return "too large a number"
+
+
+def one_of(found: object, known: Collection[str]) -> str:
+    """Return one of the known words; raises `WrongSetting` with a guess."""
+    if isinstance(found, str) and found in known:
+        return found
+    hint = f"Use one of {', '.join(known)}."
+    written = found[:_COMPARED_CHARS].casefold() if isinstance(found, str) else ""
+    near = difflib.get_close_matches(written, known, n=1)
+    raise WrongSetting(f"is {shown(found)}.", f"{hint} Did you mean {near[0]}?" if near else hint)
+
+
+@dataclass(frozen=True, slots=True)
+class _DeclaredKey:
+    """One key of a kind, as its struct declares it."""
+
+    key: str
+    attribute: str
+    kind: object  # of what is written, without the nothing of an optional one
+    setting: SettingKey
+    is_needed: bool
+    default: object
+
+    def is_there(self, name: str, table: Mapping[str, object]) -> bool:
+        if table.get(self.key) is not None:
+            return True
+        if self.is_needed:
+            raise missing(name, self.key, self._wanted())
+        return False
+
+    def value(self, name: str, table: Mapping[str, object]) -> object:
+        try:
+            return self._read(table[self.key])
+        except WrongSetting as wrong:
+            verb = "Set it to" if self.setting.is_secret else "Use"
+            hint = wrong.hint or f"{verb} {self._wanted()}."
+            raise UserError(f"{dotted(name, self.key)} {wrong.said}", hint) from None
+
+    def _read(self, written: object) -> object:
+        if choices := _choices(self.kind):
+            written = one_of(written, choices)
+        try:
+            found: object = msgspec.convert(written, self.kind)
+        except (msgspec.ValidationError, OverflowError):
+            raise WrongSetting(self._mistake(written)) from None
+        if isinstance(found, bool | Enum) or choices:
+            return found
+        if isinstance(found, int | float):
+            if not self.setting.least <= found <= self.setting.most:
+                raise WrongSetting(self._mistake(written))
+            return found
+        if isinstance(found, str):
+            return self._text(found)
+        if isinstance(found, dict):
+            return {any_text(key): self._text(value) for key, value in found.items()}
+        return self._texts(found) if isinstance(found, tuple | frozenset) else found
+
+    def _texts(self, found: tuple[str, ...] | frozenset[str]) -> object:
+        try:
+            texts = [self._text(each) for each in found]
+        except WrongSetting as wrong:
+            said = wrong.said if wrong.hint else f"holds something that is not a {self.setting.noun}."
+            raise WrongSetting(said, wrong.hint) from None
+        return tuple(texts) if isinstance(found, tuple) else frozenset(filter(None, texts))
+
+    def _text(self, text: str) -> str:
+        usual = reference if self.setting.is_secret else line
+        return (self.setting.read or usual)(text)
+
+    def _mistake(self, written: object) -> str:
+        origin = get_origin(self.kind)
+        if origin in (tuple, frozenset):
+            return f"is not a list of {self.setting.noun}s."
+        if origin is dict:
+            return f"is not a table of {self.setting.noun}s."
+        if self.kind is str:
+            return "does not say where it is kept." if self.setting.is_secret else "is not a text of one line."
+        return f"is {shown(written)}."
+
+    def _wanted(self) -> str:
+        if self.setting.wanted:
+            return self.setting.wanted
+        if choices := _choices(self.kind):
+            return f"one of {', '.join(choices)}"
+        if self.kind is bool:
+            return "true or false"
+        if self.kind in (int, float):
+            unit = " of seconds" if self.kind is float else ""
+            return f"a number{unit} from {self.setting.least:.0f} to {self.setting.most:.0f}"
+        return f"{self.setting.help[:1].lower()}{self.setting.help[1:].removesuffix('.')}"
+
+
+@cache
+def _declared(settings: type[SourceSettings]) -> Mapping[str, _DeclaredKey]:
+    hints = get_type_hints(settings, include_extras=True)
+    found: dict[str, _DeclaredKey] = {}
+    for each in msgspec.structs.fields(settings):
+        said = [more for more in get_args(hints[each.name])[1:] if isinstance(more, SettingKey)]
+        if said:
+            kind = _present(get_args(hints[each.name])[0])
+            needed = said[0].is_needed or each.required
+            found[each.encode_name] = _DeclaredKey(
+                each.encode_name, each.name, kind, said[0], needed, None if each.required else each.default
+            )
+    return types.MappingProxyType(found)
+
+
+def _present(kind: object) -> object:
+    """Return `int` for `int | None`."""
+    named = [each for each in get_args(kind) if each is not type(None)]
+    return named[0] if get_origin(kind) in (types.UnionType, Union) else kind
+
+
+def _choices(kind: object) -> tuple[str, ...]:
+    """Return the words of which one has to be written; none where anything may be."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return tuple(each.value for each in kind)
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def _meaningful(settings: type[SourceSettings], name: str, table: Mapping[str, object]) -> Mapping[str, _DeclaredKey]:
+    """Return the keys that have a meaning here; raises `UserError` for one that is there and has none."""
+    declared = _declared(settings)
+    deciding = dict.fromkeys(each.setting.only[0] for each in declared.values() if each.setting.only)
+    decided = {
+        key: declared[key].value(name, table) if declared[key].is_there(name, table) else declared[key].default
+        for key in deciding
+    }
+    found: dict[str, _DeclaredKey] = {}
+    for key, each in declared.items():
+        by, values = each.setting.only or ("", ())
+        if not by or decided[by] in values:
+            found[key] = each
+        elif key in table:
+            raise UserError(
+                f'{dotted(name, key)} has no meaning with {by} = "{decided[by]}".',
+                f"Remove it, or set {by} to {' or '.join(values)}.",
+            )
+    return found
+
+
+def _refuse_unknown(what: str, name: str, table: Mapping[str, object], keys: Collection[str]) -> None:
+    """Refuse every key that is neither one of these nor shared, and guess which was meant."""
+    known = sorted(SHARED_KEYS.union(keys))
+    for key in table:
+        if key not in known:
+            written = key[:_COMPARED_CHARS].casefold().replace("-", "_")
+            near = difflib.get_close_matches(written, known, n=1, cutoff=_LEAST_ALIKE)
+            hint = f"Did you mean {near[0]}?" if near else f"Known keys: {', '.join(known)}."
+            raise UserError(f"{dotted(name, key)} is not a setting of {what}.", hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,198 +328,44 @@ class SourceOption:
     is_many: bool = False
 
 
-def setting(help_text: str, *, example: str = "", flag: str = "", metavar: str = "", is_secret: bool = False) -> object:
-    """Declare a key: what it means, how it may look, its option if it has one, and whether it names a secret."""
-    examples = [example] if example else None
-    return msgspec.Meta(
-        description=help_text,
-        examples=examples,
-        extra={"flag": flag, "metavar": metavar, "is_secret": is_secret},
-    )
-
-
-def keys_of(settings: type[SourceSettings]) -> frozenset[str]:
-    """Return the keys of a kind as they are written."""
-    return frozenset(each.encode_name for each in msgspec.structs.fields(settings))
-
-
 def options_of(settings: type[SourceSettings]) -> tuple[SourceOption, ...]:
     """Return the options that set the keys of a kind, in the order in which they are declared."""
-    hints = get_type_hints(settings, include_extras=True)
-    found: list[SourceOption] = []
-    for each in msgspec.structs.fields(settings):
-        bare, meta = get_args(hints[each.name])[:2]
-        extra = meta.extra or {}
-        if extra.get("flag"):
-            found.append(_option(each.encode_name, bare, meta))
-    return tuple(found)
-
-
-def _option(key: str, bare: object, meta: msgspec.Meta) -> SourceOption:
-    extra = meta.extra or {}
-    # `str | None`: what it is without the nothing.
-    named = [each for each in get_args(bare) if each is not type(None)]
-    if isinstance(bare, types.UnionType) and named:
-        bare = named[0]
-    origin = get_origin(bare)
-    is_many = origin in (tuple, dict)
-    value = bare if isinstance(bare, type) and bare in (int, float, bool) else str
-    return SourceOption(
-        flag=str(extra["flag"]),
-        key=key,
-        help=meta.description or "",
-        metavar=str(extra.get("metavar", "")),
-        value=value,
-        choices=get_args(bare) if origin is Literal else (),
-        is_many=is_many,
+    return tuple(
+        SourceOption(
+            flag=each.setting.flag or f"--{each.key.replace('_', '-')}",
+            key=each.key,
+            help=each.setting.help,
+            metavar=each.setting.metavar,
+            value=each.kind if isinstance(each.kind, type) and each.kind in (int, float, bool) else str,
+            choices=_choices(each.kind),
+            is_many=get_origin(each.kind) in (tuple, frozenset, dict),
+        )
+        for each in _declared(settings).values()
+        if each.setting.flag or each.setting.metavar
     )
-
-
-@dataclass(frozen=True, slots=True)
-class SettingsTable:
-    """One table. `name` is the source's; `entry` may hold secrets."""
-
-    name: str
-    entry: Mapping[str, object] = field(repr=False)
-
-    def dotted(self, key: str) -> str:
-        """Return a key as people find it."""
-        return f"sources.{self.name}.{key}"
-
-    def refuse_meaningless(self, keys: Collection[str], given: str, hint: str) -> None:
-        """Refuse keys that are settings, but say nothing beside what is given."""
-        for key in self.entry:
-            if key in keys:
-                raise UserError(f"{self.dotted(key)} has no meaning with {given}.", hint)
-
-    def refuse_unknown(self, keys: Collection[str], what: str) -> None:
-        """Refuse every key that is neither one of these nor shared, and guess which was meant."""
-        known = sorted(SHARED_KEYS.union(keys))
-        for key in self.entry:
-            if key not in known:
-                written = key[:_COMPARED_CHARS].casefold().replace("-", "_")
-                near = difflib.get_close_matches(written, known, n=1, cutoff=_LEAST_ALIKE)
-                hint = f"Did you mean {near[0]}?" if near else f"Known keys: {', '.join(known)}."
-                raise UserError(f"{self.dotted(key)} is not a setting of {what}.", hint)
-
-    def choice(self, key: str, known: Collection[str], default: str = "") -> str:
-        """Return one of the known words; without a default, one has to be there."""
-        found = self.entry.get(key, default)
-        if isinstance(found, str) and found in known:
-            return found
-        hint = f"Use one of {', '.join(known)}."
-        if not default and found in (None, ""):
-            raise UserError(f"{self.dotted(key)} is missing.", hint)
-        written = found[:_COMPARED_CHARS].casefold() if isinstance(found, str) else ""
-        near = difflib.get_close_matches(written, known, n=1)
-        raise self.wrong(key, found, f"{hint} Did you mean {near[0]}?" if near else hint)
-
-    def text(self, key: str, wanted: str, *, is_required: bool = False) -> str:
-        """Return a text of one line without the spaces around it, or nothing where there is none."""
-        if is_required and self.entry.get(key) is None:
-            raise self.missing(key, wanted)
-        return self.verbatim(key, wanted).strip()
-
-    def verbatim(self, key: str, wanted: str) -> str:
-        """Return a text of one line as it is written, or nothing where there is none."""
-        found = self.entry.get(key)
-        if found is None:
-            return ""
-        if not _is_line(found):
-            raise UserError(f"{self.dotted(key)} is not a text of one line.", f"Use {wanted}.")
-        return found
-
-    def texts(self, key: str, wanted: str, noun: str = "text") -> tuple[str, ...]:
-        """Return a list of any texts as they are written; it may be empty."""
-        found = self.entry.get(key, ())
-        if not isinstance(found, list | tuple) or not all(isinstance(each, str) for each in found):
-            raise UserError(f"{self.dotted(key)} is not a list of {noun}s.", f"Use {wanted}.")
-        return tuple(found)
-
-    def lines(self, key: str, wanted: str, noun: str = "text") -> tuple[str, ...]:
-        """Return a list of texts of one line each, as they are written; it may be empty."""
-        found = self.texts(key, wanted, noun)
-        if not all(_is_line(each) for each in found):
-            raise UserError(f"{self.dotted(key)} holds something that is not a {noun}.", f"Use {wanted}.")
-        return found
-
-    def flag(self, key: str) -> bool:
-        """Return whether something is set to true."""
-        found = self.entry.get(key, False)
-        if not isinstance(found, bool):
-            raise self.wrong(key, found, "Use true or false.")
-        return found
-
-    def number(self, key: str, default: float, least: float, most: float, unit: str = "") -> float:
-        """Return a number within its limits, or the default."""
-        found = self.entry.get(key, default)
-        # True is a number to Python, and what is no number at all is neither less nor more.
-        if isinstance(found, bool) or not isinstance(found, int | float) or not least <= found <= most:
-            raise self.wrong(key, found, f"Use a number{unit} from {least:.0f} to {most:.0f}.")
-        return float(found)
-
-    def seconds(self, key: str, default: float, least: float, most: float) -> float:
-        """Return a number of seconds within its limits, or the default."""
-        return self.number(key, default, least, most, " of seconds")
-
-    def reference(self, key: str, wanted: str) -> str:
-        """Return where a secret is kept; it has to be there."""
-        return self.kept(key, self.text(key, wanted, is_required=True), wanted)
-
-    def kept(self, key: str, found: object, wanted: str) -> str:
-        """Return what was found if it says where a secret is kept."""
-        if not isinstance(found, str) or not found.startswith(REFERENCES):
-            # Not repeated: people paste the secret itself.
-            raise UserError(f"{self.dotted(key)} does not say where it is kept.", f"Set it to {wanted}.")
-        return found
-
-    def url(self, key: str, default: str, *, can_be_local: bool = True) -> str:
-        """Return an address that is believed or gets a secret: over https, or over http on this machine."""
-        found = self.text(key, f"an address such as {default}") or default
-        if not _is_private(found, can_be_local=can_be_local):
-            # The address may hold a password, so it is not repeated.
-            raise UserError(
-                f"{self.dotted(key)} is not an https address of only a host and a path.", f"Use one such as {default}."
-            )
-        return found
-
-    def missing(self, key: str, wanted: str) -> UserError:
-        """Return the error about a key that has to be there."""
-        return UserError(f"{self.dotted(key)} is missing.", f"Set it to {wanted}.")
-
-    def wrong(self, key: str, found: object, hint: str) -> UserError:
-        """Return the error about a value that can be shown."""
-        return UserError(f"{self.dotted(key)} is {_shown(found)}.", hint)
-
-
-def _shown(found: object) -> str:
-    try:
-        return repr(found)[:_SHOWN_CHARS]
-    except ValueError:
-        # Python writes out no number of more than 4,300 digits, and TOML has them.
-        return "too large a number"
-
-
-def _is_line(found: object) -> TypeGuard[str]:
-    return isinstance(found, str) and bool(found.strip()) and found.isprintable()
-
-
-def _is_private(url: str, *, can_be_local: bool) -> bool:
-    try:
-        parts = urlsplit(url)
-        is_bare = not (parts.query or parts.fragment) and "@" not in parts.netloc and parts.port != 0
-    except ValueError:
-        return False
-    host = parts.hostname or ""
-    is_encrypted = parts.scheme == "https" or (can_be_local and parts.scheme == "http" and is_loopback(host))
-    return is_bare and is_encrypted and bool(host) and " " not in url
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine by its name alone."""
+    """Whether a host is this machine by its name alone: another name may be another machine tomorrow."""
     if host.lower() == "localhost":
         return True
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def _url(text: str, *, can_be_local: bool) -> str:
+    url = line(text)
+    # The address may hold a password, so it is not repeated.
+    wrong = WrongSetting("is not an https address of only a host and a path.")
+    try:
+        parts = urlsplit(url)
+        is_bare = not (parts.query or parts.fragment) and "@" not in parts.netloc and parts.port != 0
+    except ValueError:
+        raise wrong from None
+    host = parts.hostname or ""
+    is_encrypted = parts.scheme == "https" or (can_be_local and parts.scheme == "http" and is_loopback(host))
+    if not (is_bare and is_encrypted and host) or " " in url:
+        raise wrong
+    return url

@@ -16,16 +16,16 @@ from harken.ingest.prepare import prepare
 from harken.model import INBOX, Message, MessageId, OutgoingReply
 from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.sources.imap.sender import compose
-from harken.sources.imap.settings import ImapSettings, MailServer
+from harken.sources.imap.settings import ImapSettings
 
 NOW: Final = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 REFERENCE: Final = "env:MAIL"
 ACCOUNT: Final = ImapSettings(
     name="mail",
-    imap=MailServer(host="imap.example.org", port=993),
+    host="imap.example.org",
     user="me@example.org",
-    secret=REFERENCE,
-    smtp=MailServer(host="smtp.example.org", port=465),
+    password=REFERENCE,
+    smtp_host="smtp.example.org",
     address="me@example.org",
 )
 BREAKS_OUT: Final = b"=?utf-8?q?a=0D=0AX-Evil=3A_y=0D=0A=0D=0Aa_body?="

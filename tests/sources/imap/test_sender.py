@@ -9,8 +9,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
 from pathlib import Path
+from typing import Literal
 
 import anyio
+import msgspec
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 from hypothesis import given
@@ -21,7 +23,7 @@ from harken.errors import Forbidden, HarkenError, NeedsPerson, Unavailable, Unce
 from harken.model import OWNER_ID, Draft, Sender
 from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.sources.imap.sender import CLOSING, LOOKED_FOR, SmtpSender, answer_id, compose
-from harken.sources.imap.settings import ImapSettings, MailServer, read_settings
+from harken.sources.imap.settings import ImapSettings, read_settings
 from harken.testing.clock import FakeClock
 from tests.graph.certificate import write_loopback_pair
 from tests.mailserver.dovecot import USER, Dovecot, serving
@@ -220,12 +222,26 @@ async def test_a_refused_password_waits_for_a_person(sink: Sink) -> None:
     assert "wr0ng-secret" not in f"{raised.value.message} {raised.value.hint}"
 
 
+Security = Literal["tls", "starttls", "none"]
+
+
+def through(account: ImapSettings, port: int, security: Security, *, has_auth: bool = True) -> ImapSettings:
+    """Return the settings of an account whose answers leave through a port of this machine."""
+    return msgspec.structs.replace(
+        account,
+        smtp_host="127.0.0.1",
+        smtp_port=port,
+        smtp_security=security,
+        smtp_auth="login" if has_auth else "none",
+    )
+
+
 @pytest.mark.parametrize("security", ["tls", "starttls"])
-async def test_an_answer_leaves_over_a_private_way(tmp_path: Path, security: str) -> None:
+async def test_an_answer_leaves_over_a_private_way(tmp_path: Path, security: Security) -> None:
     """The password goes over it; a certificate that nobody vouches for is not believed."""
     ca, certificate = write_loopback_pair(tmp_path)
     with sinking(security, certificate) as private:
-        chosen = replace(settings(private), smtp=MailServer(host="127.0.0.1", port=private.port, security=security))
+        chosen = through(settings(private), private.port, security)
         trusting = replace(credentials(), trust=ssl.create_default_context(cafile=ca))
         await SmtpSender(chosen, trusting, SystemClock()).send(reply_to(heard(ASKED)))
         with pytest.raises(Unavailable):
@@ -235,7 +251,7 @@ async def test_an_answer_leaves_over_a_private_way(tmp_path: Path, security: str
 
 async def test_a_server_without_a_private_way_gets_no_password(sink: Sink) -> None:
     """Whoever sits between could have taken the offer away."""
-    chosen = replace(settings(sink), smtp=MailServer(host="127.0.0.1", port=sink.port, security="starttls"))
+    chosen = through(settings(sink), sink.port, "starttls")
     with pytest.raises(HarkenError):
         await sender_of(chosen).send(reply_to(heard(ASKED)))
     assert sink.signed_in == []
@@ -243,7 +259,7 @@ async def test_a_server_without_a_private_way_gets_no_password(sink: Sink) -> No
 
 async def test_nobody_there_is_a_reason_to_try_again(sink: Sink) -> None:
     """The network is away for a while."""
-    gone = replace(settings(sink), smtp=MailServer(host="127.0.0.1", port=1, security="none"))
+    gone = through(settings(sink), 1, "none")
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1 cannot be reached: Connection refused\."):
         await sender_of(gone).send(reply_to(heard(ASKED)))
 
@@ -255,9 +271,7 @@ async def test_an_answer_leaves_through_a_relay_that_wants_no_sign_in() -> None:
         raise AssertionError
 
     with sinking(has_auth=False) as relay:
-        chosen = replace(
-            settings(relay), smtp=MailServer(host="127.0.0.1", port=relay.port, security="none", has_auth=False)
-        )
+        chosen = through(settings(relay), relay.port, "none", has_auth=False)
         await SmtpSender(chosen, credentials(nobody_asks), SystemClock()).send(reply_to(heard(ASKED)))
         assert len(relay.mails) == 1
 
@@ -273,7 +287,7 @@ async def test_a_server_that_offers_no_sign_in_is_not_called_unreachable() -> No
 
 async def test_a_server_that_offers_no_starttls_is_not_called_unreachable(sink: Sink) -> None:
     """Whoever sits between may have taken the offer away, so it is a person who decides."""
-    chosen = replace(settings(sink), smtp=MailServer(host="127.0.0.1", port=sink.port, security="starttls"))
+    chosen = through(settings(sink), sink.port, "starttls")
     with pytest.raises(NeedsPerson, match="offers no STARTTLS") as raised:
         await sender_of(chosen).send(reply_to(heard(ASKED)))
     assert "smtp_security" in raised.value.hint
@@ -281,16 +295,16 @@ async def test_a_server_that_offers_no_starttls_is_not_called_unreachable(sink: 
 
 async def test_a_server_that_wants_a_sign_in_after_all_waits_for_a_person(sink: Sink) -> None:
     """The mail is not lost over a setting: it leaves when the setting is right."""
-    server = MailServer(host="127.0.0.1", port=sink.port, security="none", has_auth=False)
+    chosen = through(settings(sink), sink.port, "none", has_auth=False)
     with pytest.raises(NeedsPerson, match=r"127\.0\.0\.1 wants a sign-in: 530 sign in first") as raised:
-        await sender_of(replace(settings(sink), smtp=server)).send(reply_to(heard(ASKED)))
+        await sender_of(chosen).send(reply_to(heard(ASKED)))
     assert 'smtp_auth = "login"' in raised.value.hint
     assert sink.signed_in == []
 
 
 async def test_a_server_that_does_not_speak_tls_is_not_called_unreachable(sink: Sink) -> None:
     """The port of STARTTLS was taken for that of TLS: the most usual slip."""
-    chosen = replace(settings(sink), smtp=MailServer(host="127.0.0.1", port=sink.port, security="tls"))
+    chosen = through(settings(sink), sink.port, "tls")
     with pytest.raises(Unavailable, match="answers, and not with TLS") as raised:
         await sender_of(chosen).send(reply_to(heard(ASKED)))
     assert "smtp_port" in raised.value.hint
@@ -299,7 +313,7 @@ async def test_a_server_that_does_not_speak_tls_is_not_called_unreachable(sink: 
 async def test_a_certificate_that_is_not_believed_is_named(tmp_path: Path) -> None:
     """The way out is the setting `ca`, and not another network."""
     with sinking("tls", write_loopback_pair(tmp_path)[1]) as private:
-        chosen = replace(settings(private), smtp=MailServer(host="127.0.0.1", port=private.port, security="tls"))
+        chosen = through(settings(private), private.port, "tls")
         with pytest.raises(Unavailable, match=r"The certificate of .* is not believed") as raised:
             await sender_of(chosen).send(reply_to(heard(ASKED)))
     assert "ca" in raised.value.hint
@@ -326,9 +340,9 @@ async def test_what_a_server_says_first_is_told(greeting: bytes, kind: type[Hark
 
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as group:
         group.start_soon(listener.serve, greet)
-        server = MailServer(host="127.0.0.1", port=listener.extra(SocketAttribute.local_port), security="none")
+        chosen = through(PLAIN, listener.extra(SocketAttribute.local_port), "none")
         with pytest.raises(kind) as raised:
-            await sender_of(replace(PLAIN, smtp=server)).send(reply_to(heard(ASKED)))
+            await sender_of(chosen).send(reply_to(heard(ASKED)))
         group.cancel_scope.cancel()
     assert raised.value.message.startswith(said)
 

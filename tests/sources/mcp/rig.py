@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from ssl import SSLContext
 from typing import Final, Self
 
 import anyio
+import msgspec
 from anyio.abc import ByteStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.tls import TLSListener
@@ -326,7 +327,7 @@ async def following(
     clock, waits = FakeClock(), Waits(passing)
     settings = read_settings("odd", entry)
     if idle is not None:
-        settings = replace(settings, idle=idle)  # shorter than a person may choose
+        settings = msgspec.structs.replace(settings, idle=idle)  # shorter than a person may choose
     source = McpSource(settings, clock, FeedTiming(lambda: 1.0, waits, monotonic))
     waits.health = source.health
     ear = Ear(source, clock, waits)

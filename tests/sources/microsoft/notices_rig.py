@@ -26,9 +26,10 @@ from harken.sources.feed import FeedTiming as MailTiming
 from harken.sources.microsoft.client import GraphClient, GraphLimits, GraphTiming, LaneLimit
 from harken.sources.microsoft.notifications import FOLD_SECONDS, NET_SECONDS, Subscriptions, path_of
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.settings import GraphSettings
+from harken.sources.outlook.settings import OutlookSettings
 from harken.sources.outlook.source import OutlookSource
 from harken.sources.source import Batch
+from harken.sources.teams.settings import TeamsSettings
 from harken.sources.teams.source import TeamsSource
 from harken.surfaces.doors import create_doors
 from tests.graph.service import Graph
@@ -186,13 +187,11 @@ async def rigged(graph: Graph, kind: str = "teams", *folders: str, **more: str) 
     sock.bind(("127.0.0.1", 0))
     sock.listen()
     url = f"http://127.0.0.1:{sock.getsockname()[1]}{path_of(NAME)}"
-    settings = GraphSettings(
-        name=NAME,
-        kind=kind,
-        poll=POLL,
-        folders=folders,
-        notifications=True,
-        notice_url=more.get("url", url),
+    url = more.get("url", url)
+    settings = (
+        TeamsSettings(name=NAME, poll=POLL, notifications=True, notice_url=url)
+        if kind == "teams"
+        else OutlookSettings(name=NAME, poll=POLL, folders=folders, notifications=True, notice_url=url)
     )
     keys = Keys(graph)
     verify = ssl.create_default_context(cafile=str(graph.ca))
@@ -220,9 +219,9 @@ async def rigged(graph: Graph, kind: str = "teams", *folders: str, **more: str) 
 
 
 def _source(
-    settings: GraphSettings, client: GraphClient, nap: Nap, me: Callable[[], str]
+    settings: TeamsSettings | OutlookSettings, client: GraphClient, nap: Nap, me: Callable[[], str]
 ) -> TeamsSource | OutlookSource:
-    if settings.kind == "teams":
+    if isinstance(settings, TeamsSettings):
         return TeamsSource(settings, client, nap.graph.clock, SentMessages(), me, timing=GraphTiming(wait=nap.wait))
     timing = MailTiming(wait=nap.wait)
     return OutlookSource(settings, client, nap.graph.clock, SentMessages(), me, timing=timing)

@@ -15,6 +15,7 @@ from typing import Final
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import pytest
 
 from harken.ingest.prepare import identify
@@ -22,8 +23,8 @@ from harken.model import Draft
 from harken.sources.feed import FeedTiming
 from harken.sources.microsoft.client import GraphClient, GraphTiming
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.settings import GraphSettings
 from harken.sources.outlook import source as outlook
+from harken.sources.outlook.settings import OutlookSettings
 from harken.sources.source import Batch
 from tests.graph.service import Graph
 
@@ -116,15 +117,10 @@ class Leaping:
         await anyio.lowlevel.checkpoint()
 
 
-def settings(graph: Graph, *folders: str, **more: str) -> GraphSettings:
+def settings(graph: Graph, *folders: str, **more: str) -> OutlookSettings:
     """Return what somebody configured who reads these folders."""
-    return GraphSettings(
-        name=NAME,
-        kind="outlook",
-        graph_url=graph.url,
-        folders=folders or ("inbox",),
-        mode=more.get("mode", "delegated"),
-    )
+    agent = OutlookSettings(name=NAME, graph_url=graph.url, folders=folders, sign_in="agent")
+    return agent if more.get("mode") == "agent" else msgspec.structs.replace(agent, sign_in="delegated")
 
 
 @asynccontextmanager

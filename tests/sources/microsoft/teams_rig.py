@@ -10,7 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 import anyio
 import anyio.lowlevel
@@ -20,9 +20,9 @@ from harken.ingest.prepare import identify
 from harken.model import Draft, MessageKind
 from harken.sources.microsoft.client import GraphClient, GraphTiming
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.settings import GraphSettings
 from harken.sources.source import Batch
 from harken.sources.teams.sender import TeamsSender
+from harken.sources.teams.settings import TeamsSettings
 from harken.sources.teams.source import TeamsSource
 from tests.graph.service import Graph, serving
 
@@ -142,7 +142,7 @@ class Rig:
 
     graph: Graph
     client: GraphClient
-    settings: GraphSettings
+    settings: TeamsSettings
     time: LeapingTime
     sent: SentMessages
     keys: Keys
@@ -204,7 +204,7 @@ def standing_service(seed: int = 7) -> Iterator[Graph]:
 async def rigged(
     graph: Graph,
     *,
-    mode: str = "delegated",
+    sign_in: Literal["delegated", "agent"] = "delegated",
     watched: tuple[str, ...] = (),
     muted: tuple[str, ...] = (),
     scopes: tuple[str, ...] = (),
@@ -212,7 +212,7 @@ async def rigged(
     """Make a source for the service."""
     time = LeapingTime(graph)
     verify = ssl.create_default_context(cafile=str(graph.ca))
-    settings = GraphSettings(name=NAME, kind="teams", mode=mode, poll=POLL, watched=watched, muted=muted)
+    settings = TeamsSettings(name=NAME, sign_in=sign_in, poll=POLL, watched=watched, muted=muted)
     timing = GraphTiming(wait=time.wait, monotonic=time.monotonic, patience_seconds=SECONDS * SPEED)
     keys = Keys(graph, scopes)
     with anyio.fail_after(SECONDS):

@@ -8,8 +8,7 @@ import pytest
 
 from harken.errors import UserError
 from harken.sources.microsoft.notifications import with_notices
-from harken.sources.microsoft.settings import GraphSettings
-from harken.sources.teams.settings import read_settings
+from harken.sources.teams.settings import TeamsSettings, read_settings
 
 ENTRY: dict[str, object] = {"kind": "teams", "client_id": "1b730954-1685-4b74-9bfd-dac224a7b894"}
 
@@ -45,4 +44,4 @@ def test_the_key_is_true_or_false() -> None:
     """A text such as "no" would otherwise count as yes."""
     with pytest.raises(UserError, match=re.escape("sources.work.notifications is 'no'")):
         read_settings("work", {**ENTRY, "notifications": "no"})
-    assert GraphSettings(name="work", kind="teams").notifications is False
+    assert TeamsSettings(name="work").notifications is False

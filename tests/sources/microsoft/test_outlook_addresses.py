@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,9 +17,9 @@ from harken.errors import UserError
 from harken.sources.feed import FeedTiming
 from harken.sources.microsoft.client import GraphClient
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.settings import MOST_ADDRESSES, GraphSettings, mail_address
+from harken.sources.microsoft.settings import MOST_ADDRESSES, mail_address
 from harken.sources.outlook import source as outlook
-from harken.sources.outlook.settings import read_settings
+from harken.sources.outlook.settings import OutlookSettings, read_settings
 from harken.sources.outlook.source import KEPT, TROUBLED, OwnAddresses, addresses_in
 from harken.sources.teams.settings import read_settings as read_teams
 from tests.graph.service import Graph, serving
@@ -49,7 +50,7 @@ class Desk:
 
     graph: Graph
     client: GraphClient
-    settings: GraphSettings
+    settings: OutlookSettings
     listener: Listener = field(default_factory=Listener)
     since: datetime = START
 
@@ -119,7 +120,7 @@ async def test_what_is_configured_counts_where_the_service_does_not_tell(
     """Without the permission mail is read all the same, and the log says once why some of it does not ask."""
     caplog.set_level(logging.INFO, "harken.sources.microsoft")
     async with calling(graph, Keys(graph, ("Mail.Read",))) as client:
-        desk = Desk(graph, client, replace(settings(graph), addresses=("team@example.test",)))
+        desk = Desk(graph, client, msgspec.structs.replace(settings(graph), addresses=("team@example.test",)))
         for _ in range(2):
             assert await desk.asked("team@example.test", UPN, "robin@example.test") == [True, True, False]
         assert len(desk.profile) == 1
@@ -141,7 +142,7 @@ async def test_a_new_sign_in_is_asked_anew(graph: Graph) -> None:
 
 def own_of(far: Calling, who: list[str]) -> OwnAddresses:
     """Return the addresses of whoever is signed in."""
-    wanted = GraphSettings(name=NAME, kind="outlook")
+    wanted = OutlookSettings(name=NAME)
     return OwnAddresses(wanted, far.client, far.time.clock, me=lambda: who[0], since=lambda: None, upn=str)
 
 

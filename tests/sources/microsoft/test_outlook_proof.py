@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,7 +109,7 @@ async def test_a_forged_sender_is_nobody_whom_a_rule_knows(
     with serving(seed=5) as graph:
         graph.clock.freeze()
         async with calling(graph) as client:
-            wanted = replace(settings(graph), trust_from=trusts_from)
+            wanted = msgspec.structs.replace(settings(graph), trust_from=trusts_from)
             timing = FeedTiming(wait=at_once)
             source = outlook.OutlookSource(
                 wanted, client, graph.clock, SentMessages(), lambda: graph.me.id, timing=timing

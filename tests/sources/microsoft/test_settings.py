@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.sources.microsoft.settings import GraphSettings
 from harken.sources.outlook.settings import read_settings as read_outlook
-from harken.sources.teams.settings import read_settings
+from harken.sources.teams.settings import TeamsSettings, read_settings
 
 ID = "66666666-7777-8888-9999-aaaaaaaaaaaa"
 SCOPES = ("User.Read", "Chat.ReadWrite", "ChatMessage.Send")
@@ -28,7 +27,7 @@ AGENT = {
 def test_an_id_is_enough_for_everything_else() -> None:
     """What people must bring is one id; the rest is as Microsoft has it."""
     teams = read_settings("chats", {**TEAMS, "trust": "known", "enabled": True})
-    assert teams == GraphSettings(name="chats", kind="teams", client_id=ID, poll=8.0, scopes=SCOPES)
+    assert teams == TeamsSettings(name="chats", client_id=ID)
     assert teams.delegated().scopes == SCOPES
     assert read_outlook("mail", {**TEAMS, "kind": "outlook"}).poll == 60.0
     assert teams.address == "graph.microsoft.com"

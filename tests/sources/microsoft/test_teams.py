@@ -12,7 +12,7 @@ from harken.model import MessageKind, Sender
 from harken.sources.microsoft.responses import MissingScope
 from harken.sources.source import SourceHealth, SourceState
 from harken.sources.teams.polling import LOOKS_AT_ONCE, MOST_CLOSE, MOST_REFUSALS, PAGE, PAGES_AT_ONCE
-from harken.sources.teams.settings import TEAMS
+from harken.sources.teams.settings import POLL_SECONDS
 from tests.graph.faults import Fault
 from tests.graph.service import Graph
 from tests.sources.microsoft.teams_rig import POLL, rigged, standing_service
@@ -184,7 +184,7 @@ async def test_what_is_edited_or_deleted_arrives_with_the_next_look(graph: Graph
         rig.time.at_leaps.append(look)
         await rig.go_round(4 * MOST_CLOSE)
     assert sorted(late.values()) == [1] * 2 * MOST_CLOSE, "all of it came, in the round that follows"
-    assert TEAMS.poll_seconds == POLL < SOON_SECONDS, "which begins that soon"
+    assert POLL_SECONDS == POLL < SOON_SECONDS, "which begins that soon"
     assert {entry.status for entry in graph.requests} == {200}, "and nothing was asked for too often"
 
 

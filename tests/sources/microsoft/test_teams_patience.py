@@ -12,7 +12,6 @@ import pytest
 from harken.errors import NeedsPerson
 from harken.model import Draft
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.settings import GraphSettings
 from harken.sources.teams.messages import TeamsChat, millis, read_chat, read_message
 from harken.sources.teams.polling import (
     MOST_BACK_MS,
@@ -24,6 +23,7 @@ from harken.sources.teams.polling import (
     ChatPoll,
     TeamsCheckpoint,
 )
+from harken.sources.teams.settings import TeamsSettings
 from tests.sources.microsoft.loopback import SECONDS, Calling, Fault, Reply, Visit, calling, refused, told
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -70,7 +70,7 @@ def polling(
 ) -> ChatPoll:
     """Return the way through the chats, from a checkpoint, from a sign-in or from now on."""
     made = ChatPoll(
-        GraphSettings(name="work", kind="teams"),
+        TeamsSettings(name="work"),
         far.client,
         SentMessages(),
         lambda: "me",
@@ -289,7 +289,7 @@ async def test_a_chat_that_fails_for_ever_lets_the_list_go_on_and_is_told_of() -
 async def test_nothing_is_read_while_it_is_not_known_whose_chats_they_are() -> None:
     """The person's own words, and ours, could not be told from those of others."""
     async with calling(World({"old": START})) as far:
-        settings = GraphSettings(name="work", kind="teams")
+        settings = TeamsSettings(name="work")
         chats = ChatPoll(settings, far.client, SentMessages(), lambda: "", far.time.monotonic, now=lambda: START)
         with pytest.raises(NeedsPerson):
             await chats.look()
@@ -301,7 +301,7 @@ async def test_what_was_read_while_somebody_else_signed_in_is_nobodys() -> None:
     world = World({"old": START})
     who = ["ann"]
     async with calling(world) as far:
-        settings = GraphSettings(name="work", kind="teams")
+        settings = TeamsSettings(name="work")
         chats = ChatPoll(settings, far.client, SentMessages(), lambda: who[0], lambda: 0.0, now=lambda: START)
         await go_round(chats)
         world.listed["new"] = START + timedelta(seconds=60)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import anyio
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +30,6 @@ from harken.model import (
     Trust,
 )
 from harken.sources.microsoft.sent import SentMessages, reference, words
-from harken.sources.microsoft.settings import GraphSettings
 from harken.sources.teams.messages import (
     ANSWERED_ELSEWHERE,
     NOT_ANSWERED,
@@ -40,6 +39,7 @@ from harken.sources.teams.messages import (
     whom_to_name,
 )
 from harken.sources.teams.sender import TeamsSender
+from harken.sources.teams.settings import TeamsSettings
 from harken.store.sqlite import open_store
 from tests.graph.faults import Fault
 from tests.graph.service import Graph
@@ -91,7 +91,7 @@ def reply(to: Message, body: str = "It is done.", key: str = "o-1") -> OutgoingR
 
 def holding(rig: Rig, sent: SentMessages | None = None) -> TeamsSender:
     """Return what sends replies of an Agent User, as a daemon that has just started."""
-    settings = replace(rig.settings, placeholder=WORKING)
+    settings = msgspec.structs.replace(rig.settings, placeholder=WORKING)
     return TeamsSender(settings, rig.client, sent or rig.sent, lambda: rig.graph.me.id, rig.graph.clock)
 
 
@@ -114,7 +114,7 @@ def ends(text: str, mark: str) -> str:
 async def test_in_a_group_the_person_who_asked_is_named(graph: Graph) -> None:
     """Others read along, and whoever asked is not told otherwise; the reference stays last."""
     chat, message = asked_in(graph, topic="Release")
-    async with rigged(graph, mode="agent") as rig:
+    async with rigged(graph, sign_in="agent") as rig:
         rig.time.pass_by(1)
         sent_id = await rig.sender().send(reply(message))
         assert await rig.sender().send(reply(message)) == sent_id
@@ -127,7 +127,7 @@ async def test_in_a_group_the_person_who_asked_is_named(graph: Graph) -> None:
 async def test_with_one_person_nobody_is_named(graph: Graph) -> None:
     """There is nobody else who could feel meant."""
     chat, message = asked_in(graph)
-    async with rigged(graph, mode="agent") as rig:
+    async with rigged(graph, sign_in="agent") as rig:
         rig.time.pass_by(1)
         await rig.sender().send(reply(message))
     assert said(graph, chat) == [ends("It is done.", reference("o-1"))]
@@ -156,7 +156,7 @@ async def test_a_reply_whose_mention_is_refused_leaves_without_it(graph: Graph) 
         return refused(400, message="The mention is invalid.") if b"mentions" in visit.body else told({"id": "7"}, 201)
 
     async with calling(judge) as far:
-        settings = GraphSettings(name=NAME, kind="teams")
+        settings = TeamsSettings(name=NAME)
         sent_id = await TeamsSender(settings, far.client, SentMessages(), lambda: "me", far.time.clock).send(
             reply(message)
         )
@@ -167,7 +167,7 @@ async def test_a_reply_whose_mention_is_refused_leaves_without_it(graph: Graph) 
 async def test_an_answer_takes_the_place_that_was_held_for_it(graph: Graph) -> None:
     """The chat shows one message that becomes the answer, whichever daemon began it."""
     chat, message = asked_in(graph, topic="Release")
-    async with rigged(graph, mode="agent") as rig:
+    async with rigged(graph, sign_in="agent") as rig:
         rig.time.pass_by(1)
         await holding(rig).hold_place(message)
         assert said(graph, chat) == [ends(WORKING, place_mark(message.id))]
@@ -184,7 +184,7 @@ async def test_an_answer_takes_the_place_that_was_held_for_it(graph: Graph) -> N
 async def test_a_second_answer_is_a_message_of_its_own(graph: Graph) -> None:
     """The first has taken the place; neither may be overwritten."""
     chat, message = asked_in(graph)
-    async with rigged(graph, mode="agent") as rig:
+    async with rigged(graph, sign_in="agent") as rig:
         rig.time.pass_by(1)
         sender = holding(rig)
         await sender.hold_place(message)
@@ -196,7 +196,7 @@ async def test_a_second_answer_is_a_message_of_its_own(graph: Graph) -> None:
 async def test_no_place_is_held_for_what_is_answered_already(graph: Graph) -> None:
     """A reply that was sent in the same moment needs nothing in its place."""
     chat, message = asked_in(graph)
-    async with rigged(graph, mode="agent") as rig:
+    async with rigged(graph, sign_in="agent") as rig:
         rig.time.pass_by(1)
         sender = holding(rig)
         await sender.send(reply(message))
@@ -208,7 +208,7 @@ async def test_no_place_is_held_for_what_is_answered_already(graph: Graph) -> No
 async def test_an_answer_is_sent_where_its_place_cannot_be_edited(graph: Graph) -> None:
     """Somebody took the placeholder away: the answer is a new message, and the only one."""
     chat, message = asked_in(graph)
-    async with rigged(graph, mode="agent") as rig:
+    async with rigged(graph, sign_in="agent") as rig:
         rig.time.pass_by(1)
         sender = holding(rig)
         await sender.hold_place(message)
@@ -234,7 +234,7 @@ async def test_a_place_that_may_not_be_edited_is_taken_back(graph: Graph) -> Non
                 return told({"id": "7"}, 201)
 
     async with calling(judge) as far:
-        settings = GraphSettings(name=NAME, kind="teams")
+        settings = TeamsSettings(name=NAME)
         await TeamsSender(settings, far.client, SentMessages(), lambda: "me", far.time.clock).send(reply(message))
     told_to = [(visit.method, visit.target.partition("/messages")[2]) for visit in far.service.visits]
     assert told_to[1:] == [("PATCH", "/5"), ("POST", ""), ("POST", "/5/softDelete")]
@@ -244,7 +244,7 @@ async def test_a_place_that_may_not_be_edited_is_taken_back(graph: Graph) -> Non
 async def test_a_placeholder_that_shows_after_the_answer_is_taken_away(graph: Graph, *, is_restarted: bool) -> None:
     """It was on its way while the answer was written, which did not see it: nobody may be left waiting beside it."""
     chat, message = asked_in(graph)
-    async with rigged(graph, mode="agent") as rig:
+    async with rigged(graph, sign_in="agent") as rig:
         rig.time.pass_by(1)
         sender = holding(rig)
         graph.fail_next(Fault.DELAYED, path="/messages", method="POST")
@@ -263,7 +263,7 @@ async def test_a_placeholder_that_shows_after_the_answer_is_taken_away(graph: Gr
 async def test_every_placeholder_of_a_message_is_taken_away(graph: Graph) -> None:
     """Each daemon that ended in the wrong moment may have left one."""
     chat, message = asked_in(graph)
-    async with rigged(graph, mode="agent") as rig:
+    async with rigged(graph, sign_in="agent") as rig:
         rig.time.pass_by(1)
         sender = holding(rig)
         sent_id = await sender.send(reply(message))
@@ -300,7 +300,7 @@ async def test_a_placeholder_that_somebody_took_away_keeps_none_of_the_others(gr
         return refused(404, "NotFound") if "/messages/5" in visit.target else told({})
 
     async with calling(judge) as far:
-        settings = GraphSettings(name=NAME, kind="teams")
+        settings = TeamsSettings(name=NAME)
         await TeamsSender(settings, far.client, SentMessages(), lambda: "me", far.time.clock).clear_place(
             message, ["c/9"]
         )
@@ -330,7 +330,7 @@ async def test_wherever_the_daemon_ends_no_placeholder_stays_beside_the_answer(
         conversation=chat.id,
         sent_at=at,
     )
-    async with rigged(graph, mode="agent") as rig, open_store(tmp_path / "harken.db", graph.clock) as store:
+    async with rigged(graph, sign_in="agent") as rig, open_store(tmp_path / "harken.db", graph.clock) as store:
         rig.time.pass_by(1)
         await store.deliveries.enroll(agent, INBOX, graph.clock.now())
         (appended,) = await store.messages.append([asked])
@@ -384,7 +384,7 @@ async def test_what_may_not_be_deleted_says_where_the_answer_is_and_the_answer_s
         return told({}) if status == 200 or visit.method == "PATCH" else refused(status, "Forbidden")
 
     async with calling(judge) as far:
-        settings = GraphSettings(name=NAME, kind="teams")
+        settings = TeamsSettings(name=NAME)
         sender = TeamsSender(settings, far.client, SentMessages(), lambda: "me", far.time.clock)
         await sender.clear_place(message, [f"{message.conversation}/5"])
     told_to = [(visit.method, visit.target.partition("/messages")[2]) for visit in far.service.visits]
@@ -397,7 +397,7 @@ async def test_what_may_not_be_deleted_says_where_the_answer_is_and_the_answer_s
 async def test_an_edit_without_an_answer_is_looked_for_before_anything_is_sent(graph: Graph, fault: Fault) -> None:
     """Whether the edit happened or not: there is one message in the end, and it is the answer."""
     chat, message = asked_in(graph)
-    async with rigged(graph, mode="agent") as rig:
+    async with rigged(graph, sign_in="agent") as rig:
         rig.time.pass_by(1)
         await holding(rig).hold_place(message)
         place = list(chat.messages)[-1]
@@ -414,7 +414,7 @@ async def test_an_edit_without_an_answer_is_looked_for_before_anything_is_sent(g
 async def test_wherever_the_daemon_ends_there_is_one_answer(graph: Graph, requests: int) -> None:
     """Holding a place and answering are four requests: after any of them the next daemon must find what was done."""
     chat, message = asked_in(graph)
-    async with rigged(graph, mode="agent") as rig:
+    async with rigged(graph, sign_in="agent") as rig:
         rig.time.pass_by(1)
         rig.keys.end_after(requests)
         async with anyio.create_task_group() as group:

@@ -133,7 +133,7 @@ async def test_what_others_write_with_our_line_is_heard(graph: Graph) -> None:
 async def test_an_agent_user_does_not_hear_itself_and_claims_to_be_nobody_else(graph: Graph) -> None:
     """It has an account of its own: whatever comes from there is its own."""
     chat, message = asked_in(graph)
-    async with rigged(graph, mode="agent") as rig:
+    async with rigged(graph, sign_in="agent") as rig:
         await rig.go_round(1)
         rig.time.pass_by(1)
         await rig.sender().send(reply(message))

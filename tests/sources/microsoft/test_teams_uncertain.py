@@ -13,9 +13,9 @@ import pytest
 from harken.errors import Unavailable, Uncertain
 from harken.model import INBOX, Attention, Message, MessageId, OutgoingReply, Sender, Trust
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.settings import GraphSettings
 from harken.sources.teams.messages import NOT_ANSWERED, place_mark, standing_in
 from harken.sources.teams.sender import LOOK_AGAIN_SECONDS, MOST_PAGES, SETTLED, TeamsSender
+from harken.sources.teams.settings import TeamsSettings
 from tests.graph.faults import Fault
 from tests.graph.service import Graph
 from tests.graph.world import Chat, ChatMessage
@@ -191,9 +191,7 @@ async def test_an_edit_is_noted_before_it_is_made() -> None:
         now = far.time.clock.now
         row = Row(stored("c", now()), now)
         row.before_it_leaves.append(lambda: methods.append([visit.method for visit in far.service.visits]))
-        sender = TeamsSender(
-            GraphSettings(name=NAME, kind="teams"), far.client, SentMessages(), lambda: "me", far.time.clock
-        )
+        sender = TeamsSender(TeamsSettings(name=NAME), far.client, SentMessages(), lambda: "me", far.time.clock)
         await row.send(sender)
     assert methods == [["GET"]]
     assert [visit.method for visit in far.service.visits] == ["GET", "PATCH"]
@@ -224,9 +222,7 @@ async def test_what_was_not_looked_at_to_its_end_may_hold_the_reply() -> None:
         link = f"{far.service.url}/chats/c/messages/"
         now = far.time.clock.now()
         row = Row(stored("c", now), far.time.clock.now, tried_at=now - timedelta(hours=2))
-        sender = TeamsSender(
-            GraphSettings(name=NAME, kind="teams"), far.client, SentMessages(), lambda: "me", far.time.clock
-        )
+        sender = TeamsSender(TeamsSettings(name=NAME), far.client, SentMessages(), lambda: "me", far.time.clock)
         with pytest.raises(Uncertain):
             await row.send(sender)
     assert [visit.method for visit in far.service.visits] == ["GET"] * MOST_PAGES
@@ -256,9 +252,7 @@ async def test_a_chat_that_does_not_answer_holds_up_no_other() -> None:
 
     async with calling(judge) as far:
         now = far.time.clock.now
-        sender = TeamsSender(
-            GraphSettings(name=NAME, kind="teams"), far.client, SentMessages(), lambda: "me", far.time.clock
-        )
+        sender = TeamsSender(TeamsSettings(name=NAME), far.client, SentMessages(), lambda: "me", far.time.clock)
         async with anyio.create_task_group() as group:
             group.start_soon(Row(stored("bad", now()), now).send, sender)
             await far.service.visited.wait()
@@ -270,9 +264,7 @@ async def test_nothing_is_sent_while_it_is_not_known_who_speaks() -> None:
     """Our own words could not be told from the person's: they would be heard, and sent again."""
     async with calling(lambda _: told({"value": []})) as far:
         now = far.time.clock.now
-        sender = TeamsSender(
-            GraphSettings(name=NAME, kind="teams"), far.client, SentMessages(), lambda: "", far.time.clock
-        )
+        sender = TeamsSender(TeamsSettings(name=NAME), far.client, SentMessages(), lambda: "", far.time.clock)
         with pytest.raises(Unavailable):
             await Row(stored("c", now()), now).send(sender)
     assert far.service.visits == []

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import cached_property
 from typing import Final
 from urllib.parse import urlencode
 
@@ -19,8 +20,8 @@ import pytest
 from harken.errors import Forbidden, Unavailable, UserError
 from harken.model import Draft
 from harken.sources.source import PostedRequest, SourceState
-from harken.sources.webhook.preset import SignatureCheck
-from harken.sources.webhook.settings import read_settings
+from harken.sources.webhook.preset import Preset, SignatureCheck
+from harken.sources.webhook.settings import WebhookSettings, read_settings
 from harken.sources.webhook.signing import LARGE_BYTES
 from harken.sources.webhook.source import WebhookSource
 from tests.sources.webhook import samples
@@ -214,7 +215,12 @@ async def test_large_posts_leave_threads_to_others() -> None:
         is_over.wait(SECONDS)
         raise Forbidden("It is not signed.")
 
-    slow = replace(settings, preset=replace(settings.preset, check=check))
+    class SlowSettings(WebhookSettings, frozen=True, kw_only=True):
+        @cached_property
+        def preset(self) -> Preset:
+            return replace(settings.preset, check=check)
+
+    slow = SlowSettings.read("ci", {"preset": "github", "secret": "env:IT"})
     hook = Rig(WebhookSource(slow, (b"key",), StillClock()), StillClock())
 
     async def post() -> None:

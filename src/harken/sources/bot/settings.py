@@ -13,8 +13,20 @@ from types import MappingProxyType
 from typing import Annotated, Final, Literal
 from urllib.parse import quote, urlsplit
 
+import msgspec
+from msgspec.structs import force_setattr
+
 from harken.errors import UserError
-from harken.sources.settings import SettingsTable, SourceSettings, is_loopback, keys_of, options_of, setting
+from harken.sources.settings import (
+    CERTIFICATES,
+    SettingKey,
+    SourceSettings,
+    TextReader,
+    is_loopback,
+    options_of,
+    private_url,
+    shaped,
+)
 from harken.sources.setup import SetupContext, SetupOutcome, SetupValues, SourceSetup, text_of, written
 
 KIND: Final = "bot"
@@ -30,31 +42,12 @@ _GUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}
 _DOMAIN: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}\.)+[A-Za-z0-9-]{2,62}")
 _CHANNEL: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _ADDRESS: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[A-Za-z0-9._~%!$'()*+,;=:@/-]*)?")
+_TENANT: Final = re.compile(f"{_GUID.pattern}|{_DOMAIN.pattern}")
+_TENANTS: Final = f'a list of tenant ids, or ["{EVERY_TENANT}"] for all'
+_AUTHORITY: Final = "https://login.microsoftonline.com"
+_OPENID: Final = "https://login.botframework.com/v1/.well-known/openidconfiguration"
+_heard_tenant: Final = shaped(re.compile(rf"{_GUID.pattern}|\{EVERY_TENANT}"), "is not a tenant id.")
 _HOST: Final = re.compile(r"\.?[A-Za-z0-9](?:[A-Za-z0-9.:-]{0,250})")
-
-
-class BotOptions(SourceSettings, frozen=True, kw_only=True):
-    """The keys of a bot."""
-
-    app_id: Annotated[str, setting("Its Microsoft App ID.", example="1b730954-…", flag="--app-id", metavar="ID")]
-    tenant: Annotated[str, setting("The tenant's id or domain.", example="contoso.com", flag="--tenant", metavar="ID")]
-    secret: Annotated[
-        str,
-        setting(
-            "Where its secret is kept: env:NAME or file:PATH.",
-            example="env:BOT_SECRET",
-            flag="--secret",
-            metavar="REF",
-            is_secret=True,
-        ),
-    ]
-    tenants: Annotated[tuple[str, ...], setting('Whose people are heard; ["*"]: all.', example='["*"]')] = ()
-    channels: Annotated[tuple[str, ...], setting("The channels it is open for.", example='["msteams"]')] = ("msteams",)
-    cloud: Annotated[Literal["public", "us-government"], setting("Which of Microsoft's clouds it is in.")] = "public"
-    openid_url: Annotated[str, setting("Where the keys are that posts are signed with.")] = ""
-    token_url: Annotated[str, setting("Where it gets its tokens.")] = ""
-    service_hosts: Annotated[tuple[str, ...], setting("Further hosts that answers may go to.")] = ()
-    ca: Annotated[str, setting("A file of certificates that are believed besides the system's.")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +66,8 @@ CLOUDS: Final[Mapping[str, BotCloud]] = MappingProxyType(
     {
         PUBLIC: BotCloud(
             issuer="https://api.botframework.com",
-            openid_url="https://login.botframework.com/v1/.well-known/openidconfiguration",
-            authority="https://login.microsoftonline.com",
+            openid_url=_OPENID,
+            authority=_AUTHORITY,
             scope="https://api.botframework.com/.default",
             hosts=("smba.trafficmanager.net", ".botframework.com", ".teams.microsoft.com"),
         ),
@@ -89,22 +82,100 @@ CLOUDS: Final[Mapping[str, BotCloud]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BotSettings:
-    """One bot."""
+def _small(read: TextReader) -> TextReader:
+    return lambda text: read(text).lower()
 
-    name: str
-    app_id: str
-    secret: str  # where it is kept
-    tenant: str
-    issuer: str = CLOUDS[PUBLIC].issuer
-    openid_url: str = CLOUDS[PUBLIC].openid_url
-    token_url: str = ""
-    scope: str = CLOUDS[PUBLIC].scope
-    hosts: tuple[str, ...] = CLOUDS[PUBLIC].hosts  # where answers may go
-    tenants: frozenset[str] = frozenset()  # whose people are heard; empty: all, also who names none
-    channels: frozenset[str] = frozenset({TEAMS})
-    ca: str = ""  # a file of certificates that are believed besides those of the system
+
+class BotSettings(SourceSettings, frozen=True, kw_only=True):
+    """One bot. What depends on the cloud has no default of its own."""
+
+    what = "a bot"
+
+    app_id: Annotated[
+        str, SettingKey("Its Microsoft App ID.", metavar="ID", read=_small(shaped(_GUID, "is not an app id.")))
+    ]
+    tenant: Annotated[
+        str,
+        SettingKey(
+            f"The tenant's id or domain; {MANY_TENANTS} of a multi-tenant bot.",
+            metavar="ID",
+            read=_small(shaped(_TENANT, "is not a tenant.")),
+        ),
+    ]
+    secret: Annotated[
+        str, SettingKey("Where its secret is kept, such as env:BOT_SECRET or file:PATH.", metavar="REF", is_secret=True)
+    ]
+    named_tenants: Annotated[
+        frozenset[str],
+        SettingKey(
+            'Whose people are heard; ["*"]: all.', wanted=_TENANTS, noun="tenant id", read=_small(_heard_tenant)
+        ),
+    ] = msgspec.field(name="tenants", default=frozenset())
+    channels: Annotated[
+        frozenset[str],
+        SettingKey(
+            'A list of channels, such as ["msteams"].', noun="channel", read=shaped(_CHANNEL, "is not a channel.")
+        ),
+    ] = frozenset({TEAMS})
+    cloud: Annotated[Literal["public", "us-government"], SettingKey("Which of Microsoft's clouds it is in.")] = "public"
+    openid_url: Annotated[
+        str, SettingKey(f"Where the keys are that posts are signed with, such as {_OPENID}.", read=private_url)
+    ] = ""
+    token_url: Annotated[
+        str, SettingKey(f"Where it gets its tokens, such as {_AUTHORITY}/ID/oauth2/v2.0/token.", read=private_url)
+    ] = ""
+    service_hosts: Annotated[
+        tuple[str, ...],
+        SettingKey(
+            'A list of hosts that answers may go to besides, such as ["smba.example.org"].',
+            noun="host",
+            read=_small(shaped(_HOST, "is not a host.")),
+        ),
+    ] = ()
+    ca: Annotated[str, CERTIFICATES] = ""
+
+    def __post_init__(self) -> None:
+        url = f"{self._cloud.authority}/{quote(self.tenant, safe='')}/oauth2/v2.0/token"
+        force_setattr(self, "openid_url", self.openid_url or self._cloud.openid_url)
+        force_setattr(self, "token_url", self.token_url or url)
+        force_setattr(self, "channels", self.channels or frozenset({TEAMS}))
+
+    def check(self) -> None:
+        """Refuse what would let everybody in, or everybody's answers out."""
+        if EVERY_TENANT in self.named_tenants and len(self.named_tenants) > 1:
+            raise UserError(f"{self.dotted('tenants')} holds tenants beside {EVERY_TENANT!r}.", f"Use {_TENANTS}.")
+        for each in self.service_hosts:
+            # A dot alone, or a whole top-level domain, would be everybody.
+            if each.startswith(".") and "." not in each[1:]:
+                raise UserError(f"{self.dotted('service_hosts')} holds {each!r}.", "Name one service, not a domain.")
+
+    @property
+    def _cloud(self) -> BotCloud:
+        return CLOUDS[self.cloud]
+
+    @property
+    def issuer(self) -> str:
+        """Who signs what is posted."""
+        return self._cloud.issuer
+
+    @property
+    def scope(self) -> str:
+        """What tokens are asked for."""
+        return self._cloud.scope
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Where answers may go."""
+        return self._cloud.hosts + self.service_hosts
+
+    @property
+    def tenants(self) -> frozenset[str]:
+        """The tenants that are heard: those that are named, or the bot's own if its id is known; empty: all."""
+        if self.named_tenants:
+            return self.named_tenants - {EVERY_TENANT}
+        # Only Teams names a tenant: with this, whoever writes on a web page would never be heard.
+        is_own = bool(_GUID.fullmatch(self.tenant)) and self.channels == {TEAMS}
+        return frozenset({self.tenant}) if is_own else frozenset()
 
     @property
     def address(self) -> str:
@@ -127,78 +198,13 @@ class BotSettings:
         return is_named and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)))
 
 
-def read_settings(name: str, entry: Mapping[str, object]) -> BotSettings:
-    """Return the settings of the source `name`, or raise a `UserError` that names the key."""
-    table = SettingsTable(name, entry)
-    table.refuse_unknown(keys_of(BotOptions), "a bot")
-    cloud = CLOUDS[table.choice("cloud", tuple(CLOUDS), PUBLIC)]
-    tenant = _tenant(table)
-    channels = frozenset(_names(table, "channels", _CHANNEL, 'a list, such as ["msteams"]')) or frozenset({TEAMS})
-    return BotSettings(
-        name=name,
-        app_id=_app_id(table),
-        secret=table.reference("secret", "where it is kept, such as env:BOT_SECRET"),
-        tenant=tenant,
-        issuer=cloud.issuer,
-        openid_url=table.url("openid_url", cloud.openid_url),
-        token_url=table.url("token_url", f"{cloud.authority}/{quote(tenant, safe='')}/oauth2/v2.0/token"),
-        scope=cloud.scope,
-        hosts=cloud.hosts + _hosts(table),
-        tenants=_tenants(table, tenant, channels),
-        channels=channels,
-        ca=table.text("ca", "a file of certificates"),
-    )
-
-
-def _app_id(table: SettingsTable) -> str:
-    wanted = "the Microsoft App ID of the bot, such as 1b730954-1685-4b74-9bfd-dac224a7b894"
-    found = table.text("app_id", wanted, is_required=True)
-    if not _GUID.fullmatch(found):
-        # Not repeated: people paste the secret here.
-        raise UserError(f"{table.dotted('app_id')} is not an app id.", f"Set it to {wanted}.")
-    return found.lower()
-
-
-def _tenant(table: SettingsTable) -> str:
-    wanted = f"the id or domain of your tenant; {MANY_TENANTS} for a bot that was registered as multi-tenant"
-    found = table.text("tenant", wanted, is_required=True)
-    if not (_GUID.fullmatch(found) or _DOMAIN.fullmatch(found)):
-        raise UserError(f"{table.dotted('tenant')} is not a tenant.", f"Set it to {wanted}.")
-    return found.lower()
-
-
-def _tenants(table: SettingsTable, own: str, channels: frozenset[str]) -> frozenset[str]:
-    """Return the tenants that are heard: those that are named, or the bot's own if its id is known."""
-    if table.entry.get("tenants") in ([EVERY_TENANT], (EVERY_TENANT,)):
-        return frozenset()
-    found = frozenset(_names(table, "tenants", _GUID, f'a list of tenant ids, or ["{EVERY_TENANT}"] for all'))
-    # Only Teams names a tenant: with this, whoever writes on a web page would never be heard.
-    is_own = not found and bool(_GUID.fullmatch(own)) and channels == {TEAMS}
-    return frozenset({own}) if is_own else found
-
-
-def _hosts(table: SettingsTable) -> tuple[str, ...]:
-    """Return further hosts for answers. A dot alone, or a whole top-level domain, would be everybody."""
-    found = _names(table, "service_hosts", _HOST, 'a list of hosts, such as ["smba.example.org"]')
-    for each in found:
-        if each.startswith(".") and "." not in each[1:]:
-            raise UserError(f"{table.dotted('service_hosts')} holds {each!r}.", "Name one service, not a domain.")
-    return found
-
-
-def _names(table: SettingsTable, key: str, shape: re.Pattern[str], wanted: str) -> tuple[str, ...]:
-    """Return a list of names of one shape, in small letters."""
-    found = tuple(each.strip().lower() for each in table.texts(key, wanted))
-    for each in found:
-        if not shape.fullmatch(each):
-            raise UserError(f"{table.dotted(key)} holds {repr(each)[:60]}.", f"Use {wanted}.")
-    return found
+read_settings: Final = BotSettings.read
 
 
 class BotSetup(SourceSetup):
     """How a bot is set up."""
 
-    options = options_of(BotOptions)
+    options = options_of(BotSettings)
     help_text = "Add a bot that people write to in Teams; its name is bot unless you say so."
 
     def usual_name(self, values: SetupValues) -> str:
@@ -255,5 +261,5 @@ class BotSetup(SourceSetup):
 
 
 def messaging_endpoint(public_url: str) -> str:
-    """Return the address that Microsoft posts to, empty while it is not set."""
+    """Return the address that Microsoft posts to, empty while it is not configured."""
     return f"{public_url}{PATH}" if public_url.startswith("https://") else ""

@@ -15,11 +15,25 @@ from types import MappingProxyType
 from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from harken.errors import UserError
 from harken.model import Sender
-from harken.sources.settings import SettingsTable, SourceSettings, is_loopback, keys_of, options_of, setting
+from harken.sources.settings import (
+    CERTIFICATES,
+    WHERE_KEPT,
+    SettingKey,
+    SourceSettings,
+    WrongSetting,
+    is_loopback,
+    line,
+    missing,
+    options_of,
+    shown,
+    verbatim,
+)
 from harken.sources.setup import SetupContext, SetupOutcome, SetupValues, SourceSetup, text_of, written
+from harken.times import parse_duration
 
 MOST_ADDRESSES: Final = 50
 MOST_ADDRESS: Final = 254  # characters; no mail can go to a longer one
@@ -52,12 +66,11 @@ def ids_in(header: str) -> list[str]:
 
 
 IMAP: Final = "imap"
+Security = Literal["tls", "starttls", "none"]
 TLS: Final = "tls"
 STARTTLS: Final = "starttls"
 NONE: Final = "none"
-SECURITIES: Final = (TLS, STARTTLS, NONE)
 LOGIN: Final = "login"
-AUTHS: Final = (LOGIN, NONE)
 INBOX: Final = "INBOX"
 POLL_SECONDS: Final = 60.0
 MIN_POLL_SECONDS: Final = 5.0
@@ -82,61 +95,9 @@ _WELL_KNOWN: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 )
 # Who checks senders and says so in the mails, of providers that document its name.
 _VOUCHERS: Final[Mapping[str, str]] = MappingProxyType({"imap.gmail.com": "mx.google.com"})
-_KEPT: Final = "where it is kept: env:NAME, file:PATH or keyring:SERVICE/NAME"
-_SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhd])")
-_UNITS: Final[Mapping[str, timedelta]] = MappingProxyType(
-    {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
-)
+_PORT: Final = "a port such as 993, 465 or 587"
+_FOLDERS: Final = f'a list of folders, such as ["{INBOX}"]'
 _HOST: Final = re.compile(r"[A-Za-z0-9:._-]{1,253}")
-
-
-class ImapKeys(SourceSettings, frozen=True, kw_only=True):
-    """The keys of a mail account."""
-
-    host: Annotated[str, setting("The IMAP server.", example="imap.example.org", flag="--host", metavar="HOST")]
-    port: Annotated[int | None, setting("Its port; else the usual one.", flag="--port", metavar="PORT")] = None
-    security: Annotated[Literal["tls", "starttls", "none"], setting("tls unless you say so.", flag="--security")] = (
-        "tls"
-    )
-    user: Annotated[str, setting("Who signs in, often the address.", flag="--user", metavar="NAME")]
-    password: Annotated[
-        str,
-        setting(
-            "Where the password is kept: env:NAME, file:PATH or keyring:SERVICE/NAME.",
-            example="keyring:harken/mail",
-            flag="--password",
-            metavar="REF",
-            is_secret=True,
-        ),
-    ] = ""
-    token: Annotated[
-        str,
-        setting("Where an OAuth 2 access token is kept instead.", flag="--token", metavar="REF", is_secret=True),
-    ] = ""
-    folders: Annotated[tuple[str, ...], setting("A folder; else INBOX.", flag="--folder", metavar="FOLDER")] = (
-        "INBOX",
-    )
-    since: Annotated[
-        str, setting("Take what came in this time too, such as 7d.", example="7d", flag="--since", metavar="TIME")
-    ] = ""
-    authserv_id: Annotated[
-        str, setting("Whose check of senders is believed.", flag="--authserv-id", metavar="NAME")
-    ] = ""
-    trust_from: Annotated[bool, setting("Believe every sender, without proof.", flag="--trust-from")] = False
-    smtp_host: Annotated[str, setting("The server that sends answers.", flag="--smtp-host", metavar="HOST")] = ""
-    smtp_port: Annotated[int | None, setting("Its port.", flag="--smtp-port", metavar="PORT")] = None
-    smtp_security: Annotated[
-        Literal["tls", "starttls", "none"], setting("tls unless you say so.", flag="--smtp-security")
-    ] = "tls"
-    smtp_auth: Annotated[Literal["login", "none"], setting("login unless you say so.", flag="--smtp-auth")] = "login"
-    from_address: Annotated[str, setting("What answers are from.", flag="--from", metavar="ADDRESS")] = msgspec.field(
-        name="from", default=""
-    )
-    save_sent: Annotated[bool, setting("Keep answers in the folder of sent mail.", flag="--save-sent")] = False
-    poll: Annotated[
-        float | None, setting("How often to look, where the server does not push.", flag="--poll", metavar="SECONDS")
-    ] = None
-    ca: Annotated[str, setting("A file of certificates that are believed besides the system's.")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,28 +111,171 @@ class MailServer:
 
     @property
     def is_readable_on_the_way(self) -> bool:
-        """Whether the connection to the server is not encrypted."""
+        """Whether answers could be read between this machine and the server."""
         return self.security == NONE and not is_loopback(self.host)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImapSettings:
+def smtp_of(host: str) -> MailServer | None:
+    """Return the server that mail leaves by, of a provider with a well-known IMAP server."""
+    known = _WELL_KNOWN.get(host.lower())
+    return MailServer(host=known[0], port=SMTP_PORTS[known[1]], security=known[1]) if known else None
+
+
+def _span(text: str) -> str:
+    try:
+        is_good = timedelta() < parse_duration(line(text)) <= MOST_SINCE
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise WrongSetting(f"is {shown(text)}.")
+    return line(text)
+
+
+def _server_name(text: str) -> str:
+    if _HOST.fullmatch(line(text)) is None:
+        raise WrongSetting("is not the name of a server.")
+    return line(text)
+
+
+def _folder(text: str) -> str:
+    return INBOX if text.upper() == INBOX else verbatim(text)
+
+
+def _own_address(text: str) -> str:
+    if not is_address(text.strip()):
+        raise WrongSetting("is not a mail address.")
+    return text.strip()
+
+
+class ImapSettings(SourceSettings, frozen=True, kw_only=True):
     """One mail account."""
 
-    name: str
-    imap: MailServer
-    user: str
-    secret: str  # where the password or the token is kept
-    is_token: bool = False  # the secret is an OAuth 2 access token
-    folders: tuple[str, ...] = (INBOX,)
-    poll: float = POLL_SECONDS  # seconds from one look to the next, where the server does not push
-    since: timedelta | None = None  # what came in that time before the first look is taken too
-    ca: str = ""  # a file of certificates that are believed besides those of the system
-    authserv_id: str = ""  # whose word about the sender is believed; without it nobody is who they say
-    trust_from: bool = False  # whether the sender that a mail names is believed without proof
-    smtp: MailServer | None = None  # None: nothing can be answered
-    address: str = ""  # what answers are from
-    save_sent: bool = False
+    what = IMAP
+
+    host: Annotated[str, SettingKey("The IMAP server, such as imap.example.org.", metavar="HOST", read=_server_name)]
+    port: Annotated[
+        int | None,
+        SettingKey("Its port, such as 993; else the usual one.", wanted=_PORT, metavar="PORT", least=1, most=LAST_PORT),
+    ] = None
+    security: Annotated[Security, SettingKey("tls unless you say so.", flag="--security")] = TLS
+    user: Annotated[str, SettingKey("The name you sign in with, often the address.", metavar="NAME")]
+    password: Annotated[str, SettingKey(f"The password: {WHERE_KEPT}.", metavar="REF", is_secret=True)] = ""
+    token: Annotated[
+        str,
+        SettingKey("Where an OAuth 2 access token is kept instead, such as env:NAME.", metavar="REF", is_secret=True),
+    ] = ""
+    folders: Annotated[
+        tuple[str, ...],
+        SettingKey(
+            "A folder; else INBOX.", wanted=_FOLDERS, flag="--folder", metavar="FOLDER", noun="folder", read=_folder
+        ),
+    ] = (INBOX,)
+    span: Annotated[
+        str,
+        SettingKey(
+            "Take what came in this time too, such as 7d, 12h or 30m, up to 366d.",
+            flag="--since",
+            metavar="TIME",
+            read=_span,
+        ),
+    ] = msgspec.field(name="since", default="")
+    authserv_id: Annotated[
+        str, SettingKey("Whose check of senders is believed: the first name in Authentication-Results.", metavar="NAME")
+    ] = ""
+    trust_from: Annotated[bool, SettingKey("Believe every sender, without proof.", flag="--trust-from")] = False
+    smtp_host: Annotated[
+        str, SettingKey("The server that sends answers, such as smtp.example.org.", metavar="HOST", read=_server_name)
+    ] = ""
+    smtp_port: Annotated[
+        int | None, SettingKey("Its port, such as 465.", wanted=_PORT, metavar="PORT", least=1, most=LAST_PORT)
+    ] = None
+    smtp_security: Annotated[Security | None, SettingKey("tls unless you say so.", flag="--smtp-security")] = None
+    smtp_auth: Annotated[
+        Literal["login", "none"] | None, SettingKey("login unless you say so.", flag="--smtp-auth")
+    ] = None
+    address: Annotated[
+        str,
+        SettingKey(
+            "The address that answers are from, such as me@example.org.",
+            flag="--from",
+            metavar="ADDRESS",
+            read=_own_address,
+        ),
+    ] = msgspec.field(name="from", default="")
+    save_sent: Annotated[bool, SettingKey("Keep answers in the folder of sent mail.", flag="--save-sent")] = False
+    poll: Annotated[
+        float,
+        SettingKey(
+            "How often to look, where the server does not push.",
+            metavar="SECONDS",
+            least=MIN_POLL_SECONDS,
+            most=MAX_POLL_SECONDS,
+        ),
+    ] = POLL_SECONDS
+    ca: Annotated[str, CERTIFICATES] = ""
+
+    def __post_init__(self) -> None:
+        known = "" if self.trust_from else _VOUCHERS.get(self.host.lower(), "")
+        force_setattr(self, "authserv_id", self.authserv_id.lower() or known)
+        force_setattr(self, "address", self.address or (self.user if is_address(self.user) else ""))
+        force_setattr(self, "folders", tuple(dict.fromkeys(self.folders)))
+
+    def check(self) -> None:
+        """Refuse what cannot be meant together, and a password that others could read on its way."""
+        if bool(self.password) == bool(self.token):
+            what = "both" if self.token else "neither"
+            raise UserError(f"sources.{self.name} has {what} of password and token.", f"Set one, to {WHERE_KEPT}.")
+        if self.trust_from and self.authserv_id:
+            raise UserError(
+                f"sources.{self.name} has both of authserv_id and trust_from.",
+                "Leave trust_from out: it believes every sender without proof.",
+            )
+        if not self.folders:
+            raise UserError(f"{self.dotted('folders')} is not a list of folders.", f"Use {_FOLDERS}.")
+        for key in ("smtp_port", "smtp_security", "smtp_auth"):
+            if getattr(self, key) is not None and not self.smtp_host:
+                raise UserError(f"{self.dotted(key)} needs smtp_host.", "Set smtp_host too.")
+        self._refuse_clear("security", self.imap)
+        if self.smtp is not None:
+            self._refuse_clear("smtp_security", self.smtp, f'; if it wants no password, set smtp_auth = "{NONE}"')
+            if not self.address:
+                raise missing(self.name, "from", "the address that answers are from")
+
+    def _refuse_clear(self, key: str, server: MailServer, hint: str = "") -> None:
+        if server.has_auth and server.is_readable_on_the_way:
+            raise UserError(
+                f'{self.dotted(key)} is "none", and {server.host} is not this machine.',
+                f'Use "{TLS}" or "{STARTTLS}": a password must not be sent in the clear{hint}.',
+            )
+
+    @property
+    def imap(self) -> MailServer:
+        """Where mail is read."""
+        return MailServer(host=self.host, port=self.port or IMAP_PORTS[self.security], security=self.security)
+
+    @property
+    def smtp(self) -> MailServer | None:
+        """Where answers leave; None: nothing can be answered."""
+        if not self.smtp_host:
+            return smtp_of(self.host)
+        security = self.smtp_security or TLS
+        port = self.smtp_port or SMTP_PORTS[security]
+        return MailServer(host=self.smtp_host, port=port, security=security, has_auth=self.smtp_auth != NONE)
+
+    @property
+    def secret(self) -> str:
+        """Where the password or the token is kept."""
+        return self.password or self.token
+
+    @property
+    def is_token(self) -> bool:
+        """Whether the secret is an OAuth 2 access token."""
+        return bool(self.token)
+
+    @property
+    def since(self) -> timedelta | None:
+        """What came in that time before the first look is taken too."""
+        return parse_duration(self.span) if self.span else None
 
     @property
     def can_answer(self) -> bool:
@@ -189,116 +293,12 @@ class ImapSettings:
         return f"{self.user} at {self.imap.host}"
 
 
-def read_settings(name: str, entry: Mapping[str, object]) -> ImapSettings:
-    """Return the settings of the source `name`, or raise a `UserError` that names the key."""
-    table = SettingsTable(name, entry)
-    table.refuse_unknown(keys_of(ImapKeys), IMAP)
-    imap = _server(table, "", IMAP_PORTS, "imap.example.org")
-    if imap is None:
-        raise table.missing("host", "the IMAP server, such as imap.example.org")
-    user = table.text("user", "the name you sign in with, often the address", is_required=True)
-    secret, is_token = _secret(table)
-    address = table.text("from", "the address that answers are from") or (user if is_address(user) else "")
-    if address and not is_address(address):
-        raise UserError(f"{table.dotted('from')} is not a mail address.", "Use one such as me@example.org.")
-    smtp = _server(table, "smtp_", SMTP_PORTS, "smtp.example.org")
-    smtp = smtp or smtp_of(imap.host)
-    if smtp is not None and not address:
-        raise table.missing("from", "the address that answers are from")
-    return ImapSettings(
-        name=name,
-        imap=imap,
-        user=user,
-        secret=secret,
-        is_token=is_token,
-        folders=_folders(table),
-        poll=table.seconds("poll", POLL_SECONDS, MIN_POLL_SECONDS, MAX_POLL_SECONDS),
-        since=_span(table, "since"),
-        ca=table.text("ca", "a file of certificates"),
-        authserv_id=_voucher(table, imap.host),
-        trust_from=table.flag("trust_from"),
-        smtp=smtp,
-        address=address,
-        save_sent=table.flag("save_sent"),
-    )
+read_settings: Final = ImapSettings.read
 
 
 def can_answer(name: str, entry: Mapping[str, object]) -> bool:
     """Whether it is said how mail leaves."""
     return read_settings(name, entry).can_answer
-
-
-def smtp_of(host: str) -> MailServer | None:
-    """Return the server that mail leaves by, of a provider with a well-known IMAP server."""
-    known = _WELL_KNOWN.get(host.lower())
-    return MailServer(host=known[0], port=SMTP_PORTS[known[1]], security=known[1]) if known else None
-
-
-def _secret(table: SettingsTable) -> tuple[str, bool]:
-    """Return where the secret is kept, and whether it is a token."""
-    given = [key for key in ("password", "token") if key in table.entry]
-    if len(given) != 1:
-        what = "both" if given else "neither"
-        raise UserError(f"sources.{table.name} has {what} of password and token.", f"Set one, to {_KEPT}.")
-    return table.reference(given[0], _KEPT), given[0] == "token"
-
-
-def _server(table: SettingsTable, prefix: str, ports: Mapping[str, int], example: str) -> MailServer | None:
-    host, port, security, auth = (f"{prefix}{key}" for key in ("host", "port", "security", "auth"))
-    place = table.text(host, f"a server such as {example}")
-    if not place:
-        for key in (port, security, auth):
-            if key in table.entry:
-                raise UserError(f"{table.dotted(key)} needs {host}.", f"Set {host} too.")
-        return None
-    if _HOST.fullmatch(place) is None:
-        raise UserError(f"{table.dotted(host)} is not the name of a server.", f"Use one such as {example}.")
-    way = table.choice(security, SECURITIES, TLS)
-    has_auth = table.choice(auth, AUTHS, LOGIN) == LOGIN
-    if way == NONE and has_auth and not is_loopback(place):
-        without = f'; if it wants no password, set {auth} = "{NONE}"' if auth in keys_of(ImapKeys) else ""
-        raise UserError(
-            f'{table.dotted(security)} is "none", and {place} is not this machine.',
-            f'Use "{TLS}" or "{STARTTLS}": a password must not be sent in the clear{without}.',
-        )
-    number = table.entry.get(port, ports[way])
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= LAST_PORT:
-        raise table.wrong(port, number, f"Use a port such as {ports[way]}.")
-    return MailServer(host=place, port=number, security=way, has_auth=has_auth)
-
-
-def _voucher(table: SettingsTable, host: str) -> str:
-    """Return the server that is believed about senders."""
-    named = table.text("authserv_id", "the name your provider puts first in Authentication-Results").lower()
-    if not table.flag("trust_from"):
-        return named or _VOUCHERS.get(host.lower(), "")
-    if named:
-        raise UserError(
-            f"sources.{table.name} has both of authserv_id and trust_from.",
-            "Leave trust_from out: it believes every sender without proof.",
-        )
-    return ""
-
-
-def _folders(table: SettingsTable) -> tuple[str, ...]:
-    if "folders" not in table.entry:
-        return (INBOX,)
-    wanted = f'a list of folders, such as ["{INBOX}"]'
-    found = table.lines("folders", wanted, "folder")
-    if not found:
-        raise UserError(f"{table.dotted('folders')} is not a list of folders.", f"Use {wanted}.")
-    return tuple(dict.fromkeys(INBOX if each.upper() == INBOX else each for each in found))
-
-
-def _span(table: SettingsTable, key: str) -> timedelta | None:
-    found = table.text(key, "a time such as 7d, 12h or 30m")
-    if not found:
-        return None
-    read = _SPAN.fullmatch(found)
-    span = int(read[1]) * _UNITS[read[2]] if read else None
-    if span is None or span > MOST_SINCE:
-        raise table.wrong(key, found, "Use a time such as 7d, 12h or 30m, up to 366d.")
-    return span
 
 
 _ANYBODY = "Anybody can write any sender into a mail."
@@ -307,7 +307,7 @@ _ANYBODY = "Anybody can write any sender into a mail."
 class ImapSetup(SourceSetup):
     """How a mail account is set up."""
 
-    options = options_of(ImapKeys)
+    options = options_of(ImapSettings)
     help_text = "Add a mail account; its name is mail unless you say so."
 
     def usual_name(self, values: SetupValues) -> str:
@@ -353,7 +353,7 @@ class ImapSetup(SourceSetup):
     def outcome(
         self, name: str, values: SetupValues, entry: Mapping[str, object], context: SetupContext
     ) -> SetupOutcome:
-        """Say who may answer, as which sender, and how far a sender can be believed."""
+        """Say under which address agents answer, and how far a sender can be believed."""
         settings = read_settings(name, entry)
         since = text_of(entry, "since")
         taken = f"Of the mail that is there, what came in the last {since} is taken" if since else ""
@@ -381,7 +381,7 @@ class ImapSetup(SourceSetup):
         return SetupOutcome(notes=notes)
 
     def _voucher(self, name: str, values: SetupValues, context: SetupContext) -> str:
-        """Return the server that vouches for senders in this account, if that is not known yet and can be found out."""
+        """Return the server that vouches for senders in this account, if it is not configured and can be asked for."""
         # On use: what speaks IMAP takes long to import.
         from harken.sources.imap.source import find_voucher
 

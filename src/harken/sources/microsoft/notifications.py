@@ -14,12 +14,13 @@ import re
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import anyio
 import msgspec
+from msgspec.structs import replace
 
 from harken.clock import Clock
 from harken.errors import Forbidden, HarkenError, NotFound, Unavailable, UserError
@@ -33,13 +34,15 @@ from harken.sources.source import Accept, Batch, DoorAnswer, PostedRequest
 
 FOLDER: Final = "/graph/"
 
+_Account = TypeVar("_Account", bound=GraphSettings)
+
 
 def path_of(name: str) -> str:
     """Return the path of the door of a source."""
     return f"{FOLDER}{name}"
 
 
-def with_notices(settings: GraphSettings, public_url: str) -> GraphSettings:
+def with_notices(settings: _Account, public_url: str) -> _Account:
     """Return the settings with the address that Microsoft posts to, if it shall; raises `UserError` if it cannot."""
     if not settings.notifications:
         return settings

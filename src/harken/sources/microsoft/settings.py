@@ -9,13 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 from urllib.parse import urlencode, urlsplit
 
+from msgspec.structs import force_setattr
+
 from harken.errors import UserError
-from harken.sources.settings import SettingsTable, SourceOption, SourceSettings, keys_of, options_of, setting
+from harken.sources.settings import (
+    CERTIFICATES,
+    SettingKey,
+    SourceOption,
+    SourceSettings,
+    https_url,
+    options_of,
+    private_url,
+)
 from harken.sources.setup import SetupContext, SetupOutcome, SetupValues, SourceSetup, text_of, written
 
 AUTHORITY: Final = "https://login.microsoftonline.com"
@@ -119,104 +129,81 @@ GRAPH_URL: Final = "https://graph.microsoft.com/v1.0"
 ANY_TENANT: Final = "organizations"
 MIN_POLL_SECONDS: Final = 5.0
 MAX_POLL_SECONDS: Final = 86_400.0
-# Said by an Agent User while an agent works. In a person's name nothing is said that nobody asked for.
-PLACEHOLDER: Final[Mapping[str, str]] = MappingProxyType({DELEGATED: "", AGENT: "An agent is working on this."})
-MAX_PLACEHOLDER_CHARS: Final = 500
 MAX_ADDRESS_CHARS: Final = 320
 MOST_ADDRESSES: Final = 500  # of one account; Microsoft allows fewer
-_SIGN_IN_KEYS: Final = MappingProxyType(
-    {
-        DELEGATED: frozenset({"client_id", "scopes", "cache"}),
-        AGENT: frozenset({"blueprint_id", "agent_id", "user_id", "certificate"}),
-    }
-)
+_BY_PERSON: Final = ("sign_in", (DELEGATED,))
+_BY_CERTIFICATE: Final = ("sign_in", (AGENT,))
+POLL: Final = SettingKey("How often to look.", metavar="SECONDS", least=MIN_POLL_SECONDS, most=MAX_POLL_SECONDS)
 
 
-class AccountKeys(SourceSettings, frozen=True, kw_only=True):
-    """The keys that every source over an account at Microsoft has."""
+def _id_setting(help_text: str, only: tuple[str, tuple[str, ...]]) -> SettingKey:
+    return SettingKey(help_text, metavar="ID", is_needed=True, only=only)
 
-    tenant: Annotated[
-        str, setting("The tenant's id or domain.", example="contoso.com", flag="--tenant", metavar="ID")
-    ] = ANY_TENANT
-    client_id: Annotated[
-        str, setting("The id of the registered app.", example="1b730954-…", flag="--client-id", metavar="ID")
-    ] = ""
-    poll: Annotated[float | None, setting("How often to look.", example="60", flag="--poll", metavar="SECONDS")] = None
+
+def _base_url(text: str) -> str:
+    return private_url(text).rstrip("/")
+
+
+def _authority(text: str) -> str:
+    return https_url(text).rstrip("/")
+
+
+class GraphSettings(SourceSettings, frozen=True, kw_only=True):
+    """Teams or Outlook of one account: what both have."""
+
+    kind: ClassVar[str] = ""
+    title: ClassVar[str] = ""
+    permissions: ClassVar[Mapping[str, str]] = MappingProxyType({})  # that are asked for, each with why
+
+    tenant: Annotated[str, SettingKey("The tenant's id or domain.", metavar="ID")] = ANY_TENANT
+    client_id: Annotated[str, _id_setting("The id of the registered app.", _BY_PERSON)] = ""
+    poll: Annotated[float, POLL] = 60.0
     sign_in: Annotated[
-        Literal["delegated", "agent"], setting("A person signs in, or a certificate signs an Agent User in.")
+        Literal["delegated", "agent"], SettingKey("A person signs in, or a certificate signs an Agent User in.")
     ] = "delegated"
-    scopes: Annotated[tuple[str, ...], setting("The permissions to ask for.", example='["User.Read"]')] = ()
+    scopes: Annotated[
+        tuple[str, ...], SettingKey('A list of permissions, such as ["Chat.Read", "User.Read"].', only=_BY_PERSON)
+    ] = ()
     cache: Annotated[
-        Literal["file", "keyring"], setting("Where the sign-in is kept; keyring locks it with the keyring.")
+        Literal["file", "keyring"],
+        SettingKey("Where the sign-in is kept; keyring locks it with the keyring.", only=_BY_PERSON),
     ] = "file"
-    blueprint_id: Annotated[
-        str, setting("Agent User: the client id of its blueprint.", flag="--blueprint-id", metavar="ID")
-    ] = ""
-    agent_id: Annotated[str, setting("Agent User: the id of its agent identity.", flag="--agent-id", metavar="ID")] = ""
-    user_id: Annotated[str, setting("Agent User: its own object id.", flag="--user-id", metavar="ID")] = ""
+    blueprint_id: Annotated[str, _id_setting("The client id of an Agent User's blueprint.", _BY_CERTIFICATE)] = ""
+    agent_id: Annotated[str, _id_setting("The id of an Agent User's agent identity.", _BY_CERTIFICATE)] = ""
+    user_id: Annotated[str, _id_setting("The object id of an Agent User.", _BY_CERTIFICATE)] = ""
     certificate: Annotated[
         str,
-        setting(
-            "Agent User: file:PATH of its PEM, or env:NAME.",
-            example="file:agent.pem",
-            flag="--certificate",
+        SettingKey(
+            "Where an Agent User's PEM is kept, such as file:agent.pem.",
             metavar="REF",
             is_secret=True,
+            is_needed=True,
+            only=_BY_CERTIFICATE,
         ),
     ] = ""
     notifications: Annotated[
-        bool, setting("Whether Microsoft is asked to tell of changes; needs hooks.public_url.")
+        bool, SettingKey("Whether Microsoft is asked to tell of changes; needs hooks.public_url.")
     ] = False
-    graph_url: Annotated[str, setting("Where Microsoft Graph is.", example="https://graph.microsoft.com/v1.0")] = (
-        GRAPH_URL
-    )
-    authority: Annotated[str, setting("Where people sign in.", example="https://login.microsoftonline.com")] = AUTHORITY
-    ca: Annotated[str, setting("A file of certificates that are believed besides the system's.")] = ""
+    graph_url: Annotated[str, SettingKey(f"Where Microsoft Graph is, such as {GRAPH_URL}.", read=_base_url)] = GRAPH_URL
+    authority: Annotated[str, SettingKey(f"Where people sign in, such as {AUTHORITY}.", read=_authority)] = AUTHORITY
+    ca: Annotated[str, CERTIFICATES] = ""
+    notice_url: str = ""  # where Microsoft posts; follows from `hooks.public_url`
 
+    def __post_init__(self) -> None:
+        if not self.is_agent:
+            force_setattr(self, "scopes", self.scopes or tuple(self.permissions))
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccountKind:
-    """What tells one kind of source over an account from another: its keys, its pace, and its permissions with why."""
-
-    name: str
-    title: str
-    keys: type[AccountKeys]
-    poll_seconds: float
-    permissions: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphSettings:
-    """Teams or Outlook of one account."""
-
-    name: str
-    kind: str
-    tenant: str = ANY_TENANT
-    client_id: str = ""
-    mode: str = DELEGATED
-    scopes: tuple[str, ...] = ()
-    graph_url: str = GRAPH_URL
-    authority: str = AUTHORITY
-    ca: str = ""  # a file of certificates that are believed besides those of the system
-    poll: float = 60.0  # seconds from one look to the next
-    notifications: bool = False  # whether Microsoft is asked to tell of changes
-    notice_url: str = ""  # where it posts then; follows from `hooks.public_url`
-    watched: tuple[str, ...] = ()  # ids or topics of chats; empty: all
-    muted: tuple[str, ...] = ()
-    placeholder: str = ""  # what a chat is told while an agent works, until its answer takes the place; empty: nothing
-    folders: tuple[str, ...] = ("inbox",)
-    addresses: tuple[str, ...] = ()  # of the account, besides those that the service tells
-    trust_from: bool = False  # whether the sender that a mail names is believed without proof
-    blueprint_id: str = ""
-    agent_id: str = ""
-    user_id: str = ""
-    certificate: str = ""  # where it is kept
-    cache: str = "file"
+    def check(self) -> None:
+        """Refuse a sign-in that cannot be."""
+        if self.is_agent:
+            self.agent_user("")
+        else:
+            self.delegated()
 
     @property
     def is_agent(self) -> bool:
         """Whether an Agent User is signed in by its certificate, and no person is."""
-        return self.mode == AGENT
+        return self.sign_in == AGENT
 
     @property
     def address(self) -> str:
@@ -251,61 +238,6 @@ class GraphSettings:
         )
 
 
-def read_account(account: AccountKind, name: str, entry: Mapping[str, object]) -> GraphSettings:
-    """Return the settings of the source `name`, or raise a `UserError` that names the key."""
-    table = SettingsTable(name, entry)
-    mode = table.choice("sign_in", tuple(_SIGN_IN_KEYS), DELEGATED)
-    _refuse_unknown(table, account, mode)
-    settings = GraphSettings(
-        name=name,
-        kind=account.name,
-        mode=mode,
-        tenant=table.text("tenant", "the tenant's id or domain") or ANY_TENANT,
-        graph_url=table.url("graph_url", GRAPH_URL).rstrip("/"),
-        authority=table.url("authority", AUTHORITY, can_be_local=False).rstrip("/"),
-        ca=table.text("ca", "a file of certificates"),
-        poll=table.seconds("poll", account.poll_seconds, MIN_POLL_SECONDS, MAX_POLL_SECONDS),
-        notifications=table.flag("notifications"),
-        watched=_names(table, "watched", 'a list of chat ids or topics, such as ["Release"]'),
-        muted=_names(table, "muted", 'a list of chat ids or topics, such as ["Lunch"]'),
-        placeholder=_sentence(table, "placeholder", PLACEHOLDER[mode]),
-        folders=_names(table, "folders", 'a list of folders, such as ["inbox"]') or ("inbox",),
-        addresses=_addresses(table),
-        trust_from=table.flag("trust_from"),
-    )
-    if mode == DELEGATED:
-        settings = replace(
-            settings,
-            client_id=table.text("client_id", "the id of the app registration", is_required=True),
-            scopes=_names(table, "scopes", 'a list of permissions, such as ["Chat.Read", "User.Read"]')
-            or tuple(account.permissions),
-            cache=table.choice("cache", ("file", "keyring"), "file"),
-        )
-        settings.delegated()
-        return settings
-    settings = replace(
-        settings,
-        blueprint_id=table.text("blueprint_id", "the blueprint's client id", is_required=True),
-        agent_id=table.text("agent_id", "the agent identity's id", is_required=True),
-        user_id=table.text("user_id", "the object id of the Agent User", is_required=True),
-        certificate=table.reference("certificate", "where the PEM is kept, such as file:agent.pem"),
-    )
-    settings.agent_user("")
-    return settings
-
-
-def _refuse_unknown(table: SettingsTable, account: AccountKind, mode: str) -> None:
-    elsewhere = frozenset[str]().union(*_SIGN_IN_KEYS.values()) - _SIGN_IN_KEYS[mode]
-    known = keys_of(account.keys) - elsewhere
-    for other, keys in _SIGN_IN_KEYS.items():
-        table.refuse_meaningless(keys - known, f'sign_in = "{mode}"', f'Remove it, or set sign_in = "{other}".')
-    table.refuse_unknown(known, account.name)
-
-
-def _names(table: SettingsTable, key: str, wanted: str) -> tuple[str, ...]:
-    return tuple(each.strip() for each in table.lines(key, wanted))
-
-
 def mail_address(text: str) -> str:
     """Return a mail address as it is compared, or nothing if it is none."""
     address = text.strip().lower()
@@ -314,51 +246,29 @@ def mail_address(text: str) -> str:
     return address if is_one and len(address) <= MAX_ADDRESS_CHARS else ""
 
 
-def _addresses(table: SettingsTable) -> tuple[str, ...]:
-    wanted = 'a list of mail addresses, such as ["team@example.org"]'
-    given = table.lines("addresses", wanted, "mail address")
-    found = tuple(dict.fromkeys(mail_address(each) for each in given))
-    if "" in found:
-        raise UserError(f"{table.dotted('addresses')} holds something that is not a mail address.", f"Use {wanted}.")
-    if len(found) > MOST_ADDRESSES:
-        raise UserError(f"{table.dotted('addresses')} is too long.", f"Name at most {MOST_ADDRESSES} addresses.")
-    return found
-
-
-def _sentence(table: SettingsTable, key: str, default: str) -> str:
-    """Return a text that may be empty: then nothing is said."""
-    found = table.entry.get(key, default)
-    if not isinstance(found, str) or len(found) > MAX_PLACEHOLDER_CHARS or not found.isprintable():
-        raise UserError(
-            f"{table.dotted(key)} is not a text of one line.",
-            f'Use at most {MAX_PLACEHOLDER_CHARS} characters, or "" for none.',
-        )
-    return found.strip()
-
-
 _AGENT_KEYS = ("tenant", "blueprint_id", "agent_id", "user_id", "certificate")
 
 
 class AccountSetup(SourceSetup):
     """How an account at Microsoft is set up, of whichever kind."""
 
-    def __init__(self, account: AccountKind) -> None:
+    def __init__(self, account: type[GraphSettings]) -> None:
         self._account = account
         self.options = (
-            *options_of(account.keys),
+            *options_of(account),
             SourceOption(flag="--keyring", key="KEYRING", help="Lock the sign-in with the keyring.", value=bool),
             SourceOption(
                 flag="--agent", key="AGENT", help="As an Agent User, whom a certificate signs in.", value=bool
             ),
         )
         self.help_text = (
-            f"Add {account.title} of an account at Microsoft; its name is {account.name} unless you say so."
+            f"Add {account.title} of an account at Microsoft; its name is {account.kind} unless you say so."
         )
 
     def usual_name(self, values: SetupValues) -> str:
         """Return the kind's own name."""
         del values
-        return self._account.name
+        return self._account.kind
 
     def missing(self, values: SetupValues) -> str:
         """Return what an Agent User cannot do without, or else the id of the app."""
@@ -395,7 +305,7 @@ class AccountSetup(SourceSetup):
             "tenant": "" if values.get("tenant") == ANY_TENANT else values.get("tenant"),
             "cache": "keyring" if values.get("KEYRING") else "",
         }
-        return written(self._account.name, found)
+        return written(self._account.kind, found)
 
     def next_step(self, values: SetupValues) -> str:
         """Return what comes next: a person signs in, a certificate is tried."""

@@ -20,7 +20,6 @@ from harken.sources.http import part
 from harken.sources.microsoft.client import NEXT_LINK, GraphClient
 from harken.sources.microsoft.responses import Json, OutcomeUnknown, PositionGone
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.settings import GraphSettings
 from harken.sources.outlook.mail import (
     BY_GRAPH,
     BY_MAIL,
@@ -41,6 +40,7 @@ from harken.sources.outlook.mail import (
     sender_of,
     upstream_id,
 )
+from harken.sources.outlook.settings import OutlookSettings
 
 MAX_CHARS: Final = 100_000
 LOOK_AGAIN_SECONDS: Final = 30.0
@@ -54,7 +54,7 @@ _TOLD: Final = "id,internetMessageId,conversationId,from,sender,isDraft"
 class OutlookSender:
     """Answers the mails of one account."""
 
-    def __init__(self, settings: GraphSettings, client: GraphClient, sent: SentMessages, clock: Clock) -> None:
+    def __init__(self, settings: OutlookSettings, client: GraphClient, sent: SentMessages, clock: Clock) -> None:
         self._settings = settings
         self._client = client
         self._known = sent

@@ -2,47 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Final
 
-from harken.sources.microsoft.settings import AccountKeys, AccountKind, AccountSetup, GraphSettings, read_account
-from harken.sources.settings import setting
+from msgspec.structs import force_setattr
+
+from harken.errors import UserError
+from harken.sources.microsoft.settings import MOST_ADDRESSES, AccountSetup, GraphSettings, mail_address
+from harken.sources.settings import SettingKey, WrongSetting
+
+INBOX: Final = "inbox"
 
 
-class OutlookKeys(AccountKeys, frozen=True, kw_only=True):
-    """The keys of Outlook."""
-
-    folders: Annotated[tuple[str, ...], setting("The folders to read.", example='["inbox"]')] = ("inbox",)
-    addresses: Annotated[
-        tuple[str, ...],
-        setting("Addresses of the account besides those that the service tells.", example='["a@b.org"]'),
-    ] = ()
-    trust_from: Annotated[bool, setting("Believe every sender, without proof.")] = False
+def _address(text: str) -> str:
+    if not mail_address(text):
+        raise WrongSetting("is not a mail address.")
+    return mail_address(text)
 
 
-OUTLOOK: Final = AccountKind(
-    name="outlook",
-    title="Outlook",
-    keys=OutlookKeys,
-    poll_seconds=60.0,
-    permissions=MappingProxyType(
+class OutlookSettings(GraphSettings, frozen=True, kw_only=True):
+    """Outlook of one account."""
+
+    what = kind = "outlook"
+    title = "Outlook"
+    permissions = MappingProxyType(
         {
             "User.Read": "to know who signed in",
             "Mail.Read": "to read your mail",
             "Mail.Send": "to answer a mail",
         }
-    ),
-)
+    )
+
+    folders: Annotated[tuple[str, ...], SettingKey('A list of folders, such as ["inbox"].', noun="folder")] = (INBOX,)
+    addresses: Annotated[
+        tuple[str, ...],
+        SettingKey(
+            'A list of the account\'s mail addresses besides those that Microsoft tells, such as ["team@example.org"].',
+            noun="mail address",
+            read=_address,
+        ),
+    ] = ()
+    trust_from: Annotated[bool, SettingKey("Believe every sender, without proof.")] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        force_setattr(self, "folders", tuple(dict.fromkeys(self.folders)) or (INBOX,))
+        force_setattr(self, "addresses", tuple(dict.fromkeys(self.addresses)))
+
+    def check(self) -> None:
+        """Refuse more addresses than an account can have."""
+        super().check()
+        if len(self.addresses) > MOST_ADDRESSES:
+            raise UserError(f"{self.dotted('addresses')} is too long.", f"Name at most {MOST_ADDRESSES} addresses.")
 
 
-def read_settings(name: str, entry: Mapping[str, object]) -> GraphSettings:
-    """Return the settings of the source `name`, or raise a `UserError` that names the key."""
-    return read_account(OUTLOOK, name, entry)
+read_settings: Final = OutlookSettings.read
 
 
 class OutlookSetup(AccountSetup):
     """How Outlook is set up."""
 
     def __init__(self) -> None:
-        super().__init__(OUTLOOK)
+        super().__init__(OutlookSettings)

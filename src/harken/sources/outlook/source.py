@@ -37,7 +37,7 @@ from harken.sources.microsoft.client import DELTA_LINK, GraphClient
 from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic, with_notices
 from harken.sources.microsoft.responses import Json, MissingScope, PositionGone
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.settings import MOST_ADDRESSES, GraphSettings, mail_address
+from harken.sources.microsoft.settings import MOST_ADDRESSES, mail_address
 from harken.sources.outlook.checkpoint import OVERLAP, OutlookCheckpoint, OutlookRow, first_place, read_place
 from harken.sources.outlook.mail import (
     LANE,
@@ -55,7 +55,7 @@ from harken.sources.outlook.mail import (
     unread,
 )
 from harken.sources.outlook.sender import OutlookSender
-from harken.sources.outlook.settings import read_settings
+from harken.sources.outlook.settings import OutlookSettings, read_settings
 from harken.sources.source import Batch, Source, SourceEntry, SourceHealth
 
 PAGE: Final = 500
@@ -81,7 +81,7 @@ _T = TypeVar("_T")
 class _OutlookAccount:
     """The account of the mail: how it is asked for, what was sent from there, and which sign-in holds since when."""
 
-    settings: GraphSettings
+    settings: OutlookSettings
     client: GraphClient
     sent: SentMessages
     me: Callable[[], str]
@@ -102,7 +102,7 @@ class OutlookSource(Source):
 
     def __init__(
         self,
-        settings: GraphSettings,
+        settings: OutlookSettings,
         client: GraphClient,
         clock: Clock,
         sent: SentMessages,
@@ -113,7 +113,7 @@ class OutlookSource(Source):
         timing: FeedTiming | None = None,
     ) -> None:
         self.settings = settings
-        folders = dict.fromkeys(settings.folders or ("inbox",))
+        folders = settings.folders
         addresses = OwnAddresses(settings, client, clock, me=me, since=since, upn=upn)
         account = _OutlookAccount(settings, client, sent, me, addresses, since)
         self._feeds = tuple(OutlookFolderFeed(folder, account, clock, timing or FeedTiming()) for folder in folders)
@@ -389,10 +389,11 @@ def sign_in(entry: SourceEntry) -> PersonSignIn:
 
 def check(entry: SourceEntry, context: CheckContext) -> CheckReport:
     """Look into each folder once."""
+    settings = read_settings(entry.name, entry.table)
 
     async def look(account: MicrosoftAccount) -> str:
         said: list[str] = []
-        for folder in account.settings.folders:
+        for folder in settings.folders:
             asked = {"$select": "createdDateTime", "$orderby": "receivedDateTime desc", "$top": "1"}
             page = await account.client.get(f"/me/mailFolders/{part(folder)}/messages", asked, lane="mailbox")
             rows = rows_of(page)
@@ -400,7 +401,7 @@ def check(entry: SourceEntry, context: CheckContext) -> CheckReport:
             said.append(f"{folder}: {last}")
         return f"{', '.join(said)}."
 
-    return check_account(read_settings(entry.name, entry.table), entry, context, look)
+    return check_account(settings, entry, context, look)
 
 
 ASK_SECONDS: Final = 15.0  # mail waits meanwhile
@@ -423,7 +424,7 @@ class OwnAddresses:
 
     def __init__(
         self,
-        settings: GraphSettings,
+        settings: OutlookSettings,
         client: GraphClient,
         clock: Clock,
         *,

@@ -27,7 +27,6 @@ from harken.sources.http import part
 from harken.sources.microsoft.client import CHAT, CHAT_SECONDS, CHATS, NEXT_LINK, GraphClient
 from harken.sources.microsoft.responses import MissingScope
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.settings import GraphSettings
 from harken.sources.teams.messages import (
     ChatMessage,
     TeamsChat,
@@ -38,6 +37,7 @@ from harken.sources.teams.messages import (
     sender_of,
     upstream_id,
 )
+from harken.sources.teams.settings import TeamsSettings
 
 MOST_HELD: Final = 6_000  # messages of a chat
 MOST_DOUBLINGS: Final = 6
@@ -274,7 +274,7 @@ class ChatPoll:
 
     def __init__(
         self,
-        settings: GraphSettings,
+        settings: TeamsSettings,
         client: GraphClient,
         sent: SentMessages,
         me: Callable[[], str],

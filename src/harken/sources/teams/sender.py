@@ -22,7 +22,6 @@ from harken.sources.http import part
 from harken.sources.microsoft.client import CHAT, NEXT_LINK, GraphClient
 from harken.sources.microsoft.responses import Json, OutcomeUnknown
 from harken.sources.microsoft.sent import SentMessages, reference, words
-from harken.sources.microsoft.settings import GraphSettings
 from harken.sources.teams.messages import (
     ANSWERED_ELSEWHERE,
     NOT_ANSWERED,
@@ -37,6 +36,7 @@ from harken.sources.teams.messages import (
     whom_to_name,
     within,
 )
+from harken.sources.teams.settings import TeamsSettings
 
 
 @dataclass(slots=True)
@@ -144,7 +144,7 @@ class TeamsSender:
     """Answers in the chats of one account."""
 
     def __init__(
-        self, settings: GraphSettings, client: GraphClient, sent: SentMessages, me: Callable[[], str], clock: Clock
+        self, settings: TeamsSettings, client: GraphClient, sent: SentMessages, me: Callable[[], str], clock: Clock
     ) -> None:
         self._settings = settings
         self._client = client

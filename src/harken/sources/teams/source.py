@@ -31,12 +31,11 @@ from harken.sources.microsoft.account import (
 from harken.sources.microsoft.client import NEXT_LINK, GraphClient, GraphTiming
 from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic, with_notices
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.settings import GraphSettings
 from harken.sources.source import Batch, Source, SourceEntry, SourceHealth
 from harken.sources.teams.messages import TeamsChat
 from harken.sources.teams.polling import ChatPoll
 from harken.sources.teams.sender import TeamsSender
-from harken.sources.teams.settings import read_settings
+from harken.sources.teams.settings import TeamsSettings, read_settings
 
 FEED: Final = "chats"
 CHATS_AT_ONCE: Final = 16
@@ -52,7 +51,7 @@ class TeamsSource(Source):
 
     def __init__(
         self,
-        settings: GraphSettings,
+        settings: TeamsSettings,
         client: GraphClient,
         clock: Clock,
         sent: SentMessages,
@@ -112,7 +111,7 @@ class ChatsFeed:
     """What is said in the chats of one account."""
 
     def __init__(
-        self, settings: GraphSettings, clock: Clock, timing: GraphTiming, open_polling: Callable[[], ChatPoll]
+        self, settings: TeamsSettings, clock: Clock, timing: GraphTiming, open_polling: Callable[[], ChatPoll]
     ) -> None:
         self._settings = settings
         self._timing = timing

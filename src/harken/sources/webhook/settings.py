@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Final, Literal
 
+import msgspec
+
 from harken.errors import UserError
-from harken.sources.settings import SettingsTable, SourceOption, SourceSettings, keys_of, options_of, setting
+from harken.sources.settings import SettingKey, SourceOption, SourceSettings, one_of, options_of, shaped, verbatim
 from harken.sources.setup import (
     SECRETS_FOLDER,
     SetupContext,
@@ -29,12 +31,10 @@ from harken.sources.webhook.presets.generic import (
     DEFAULT_HEADER,
     NAME,
     PARTS,
-    SCHEMES,
     GenericSettings,
     compiled,
     make_preset,
 )
-from harken.sources.webhook.signing import BASE64, HEX
 
 KIND: Final = "webhook"
 PATH: Final = "/hooks/"
@@ -46,114 +46,107 @@ LEAST_WINDOW: Final = 1.0
 MOST_WINDOW: Final = 86_400.0
 MAX_SECRETS: Final = 8
 
-_GENERIC_KEYS: Final = frozenset({*PARTS, "scheme", "header", "encoding", "prefix", "timestamp_header"})
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_WHERE: Final = 'a reference such as "env:NAME", "file:secrets/NAME" or "keyring:SERVICE/NAME"'
+_GENERIC: Final = ("preset", (NAME,))
+_CHANNELS: Final = 'a list, such as ["push"]'
 
 
-class WebhookKeys(SourceSettings, frozen=True, kw_only=True):
-    """The keys of a webhook; the last ones say how `generic` posts are signed and read."""
+def _preset(text: str) -> str:
+    return one_of(text, preset_names())
 
-    preset: Annotated[str, setting("Whose posts they are.", example="github")]
-    secret: Annotated[str, setting("Where its secret is kept.", example="env:HOOK_SECRET", is_secret=True)] = ""
-    secrets: Annotated[
-        tuple[str, ...], setting("Where its secrets are kept, if there are several.", is_secret=True)
-    ] = ()
+
+def _channel(text: str) -> str:
+    return "" if text.strip() == "*" else text.strip()
+
+
+def _header(help_text: str) -> SettingKey:
+    read = shaped(_HEADER_NAME, "cannot be the name of a header.")
+    return SettingKey(help_text, wanted="letters and hyphens", read=read, only=_GENERIC)
+
+
+def _expression(what: str) -> SettingKey:
+    return SettingKey(f"A JMESPath expression for {what}.", read=verbatim, only=_GENERIC)
+
+
+class WebhookSettings(SourceSettings, frozen=True, kw_only=True):
+    """One webhook; the last keys say how `generic` posts are signed and read."""
+
+    what = "a webhook"
+
+    preset_name: Annotated[str, SettingKey("Whose posts they are.", wanted="the name of a preset", read=_preset)] = (
+        msgspec.field(name="preset")
+    )
+    secret: Annotated[str, SettingKey("Where its secret is kept.", wanted=_WHERE, is_secret=True)] = ""
+    several: Annotated[
+        tuple[str, ...] | None,
+        SettingKey("Where its secrets are kept, if there are several.", wanted=f"a list of {_WHERE}", is_secret=True),
+    ] = msgspec.field(name="secrets", default=None)
     channels: Annotated[
-        tuple[str, ...], setting("Keep only this channel; else all.", flag="--channel", metavar="CHANNEL")
-    ] = ()
-    max_bytes: Annotated[int, setting("How long a post may be.")] = MAX_BYTES
-    window: Annotated[float, setting("Seconds that a signed time may be away from now.")] = WINDOW_SECONDS
+        frozenset[str],
+        SettingKey(
+            "Keep only this channel; else all.", wanted=_CHANNELS, flag="--channel", metavar="CHANNEL", read=_channel
+        ),
+    ] = frozenset()
+    max_bytes: Annotated[int, SettingKey("How long a post may be.", least=LEAST_BYTES, most=MOST_BYTES)] = MAX_BYTES
+    window: Annotated[
+        float, SettingKey("How far a signed time may be away from now.", least=LEAST_WINDOW, most=MOST_WINDOW)
+    ] = WINDOW_SECONDS
     scheme: Annotated[
         Literal["hmac-sha256", "hmac-sha1", "token", "bearer"],
-        setting("generic: how posts are signed.", flag="--scheme"),
+        SettingKey("generic: how posts are signed.", flag="--scheme", only=_GENERIC),
     ] = "hmac-sha256"
-    header: Annotated[str, setting("generic: the header that holds the signature.")] = DEFAULT_HEADER
-    encoding: Annotated[Literal["hex", "base64"], setting("generic: how the signature is written.")] = "hex"
-    prefix: Annotated[str, setting("generic: what stands before the signature.", example="sha256=")] = ""
-    timestamp_header: Annotated[str, setting("generic: the header that holds the time that is signed too.")] = ""
-    text: Annotated[str, setting("generic: the JMESPath of the text.")] = ""
-    channel: Annotated[str, setting("generic: the JMESPath of the channel.")] = ""
-    sender: Annotated[str, setting("generic: the JMESPath of the sender.")] = ""
-    id: Annotated[str, setting("generic: the JMESPath of what names a delivery.")] = ""
+    header: Annotated[str, _header("The header that holds the signature.")] = DEFAULT_HEADER
+    encoding: Annotated[Literal["hex", "base64"], SettingKey("How the signature is written.", only=_GENERIC)] = "hex"
+    prefix: Annotated[
+        str, SettingKey("What stands before the signature, such as sha256=.", read=verbatim, only=_GENERIC)
+    ] = ""
+    timestamp_header: Annotated[str, _header("The header that holds the time that is signed too.")] = ""
+    text: Annotated[str, _expression("the text")] = ""
+    channel: Annotated[str, _expression("the channel")] = ""
+    sender: Annotated[str, _expression("the sender")] = ""
+    id: Annotated[str, _expression("what names a delivery")] = ""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookSettings:
-    """One webhook. `secrets` are references: any of what they name may have signed."""
-
-    name: str
-    preset: Preset
-    secrets: tuple[str, ...]
-    channels: frozenset[str] = frozenset()  # empty: all
-    max_bytes: int = MAX_BYTES
-    window: float = WINDOW_SECONDS  # seconds that a signed time may be away from now
-    generic: GenericSettings = field(default_factory=GenericSettings)
+    def check(self) -> None:
+        """Refuse a webhook without a secret, and expressions that cannot be read."""
+        if bool(self.secret) == (self.several is not None):
+            said = "is missing" if not self.secret else f"and {self.dotted('secrets')} are both there"
+            raise UserError(f"{self.dotted('secret')} {said}.", f"Set one of them to {_WHERE}.")
+        if not 0 < len(self.secrets) <= MAX_SECRETS:
+            raise UserError(f"{self.dotted('secrets')} is empty or too long.", f"Name 1 to {MAX_SECRETS}.")
+        for part, expression in self.generic.expressions.items():
+            compiled(self.dotted(part), expression)
 
     @property
     def path(self) -> str:
         """Where it is posted to."""
         return f"{PATH}{self.name}"
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Where the secrets are kept: any of what they name may have signed."""
+        return (self.secret,) if self.secret else self.several or ()
 
-def read_settings(name: str, entry: Mapping[str, object]) -> WebhookSettings:
-    """Return the settings of the source `name`, or raise a `UserError` that names the key."""
-    table = SettingsTable(name, entry)
-    chosen = table.choice("preset", preset_names())
-    _refuse_unknown(table, chosen)
-    generic = _generic(table) if chosen == NAME else GenericSettings()
-    return WebhookSettings(
-        name=name,
-        preset=make_preset(generic) if chosen == NAME else preset_module(chosen).PRESET,
-        secrets=_secrets(table),
-        channels=frozenset(filter(None, map(str.strip, table.texts("channels", 'a list, such as ["push"]')))) - {"*"},
-        max_bytes=int(table.number("max_bytes", MAX_BYTES, LEAST_BYTES, MOST_BYTES)),
-        window=table.number("window", WINDOW_SECONDS, LEAST_WINDOW, MOST_WINDOW),
-        generic=generic,
-    )
+    @property
+    def generic(self) -> GenericSettings:
+        """How `generic` posts are signed and read."""
+        return GenericSettings(
+            scheme=self.scheme,
+            header=self.header,
+            encoding=self.encoding,
+            prefix=self.prefix,
+            timestamp_header=self.timestamp_header,
+            expressions={part: found for part in PARTS if (found := getattr(self, part))},
+        )
 
-
-def _refuse_unknown(table: SettingsTable, preset: str) -> None:
-    if preset != NAME:
-        table.refuse_meaningless(_GENERIC_KEYS, f'preset = "{preset}"', f'Remove it, or set preset = "{NAME}".')
-    known = keys_of(WebhookKeys)
-    table.refuse_unknown(known if preset == NAME else known - _GENERIC_KEYS, "a webhook")
-
-
-def _secrets(table: SettingsTable) -> tuple[str, ...]:
-    wanted = 'a reference such as "env:NAME", "file:secrets/NAME" or "keyring:SERVICE/NAME"'
-    has_one, has_many = "secret" in table.entry, "secrets" in table.entry
-    if has_one == has_many:
-        said = "is missing" if not has_one else f"and {table.dotted('secrets')} are both there"
-        raise UserError(f"{table.dotted('secret')} {said}.", f"Set one of them to {wanted}.")
-    found = (table.entry["secret"],) if has_one else table.texts("secrets", f"a list of {wanted}")
-    if not found or len(found) > MAX_SECRETS:
-        raise UserError(f"{table.dotted('secrets')} is empty or too long.", f"Name 1 to {MAX_SECRETS}.")
-    return tuple(table.kept("secret", each, wanted) for each in found)
+    @cached_property
+    def preset(self) -> Preset:
+        """The service that posts."""
+        is_generic = self.preset_name == NAME
+        return make_preset(self.generic) if is_generic else preset_module(self.preset_name).PRESET
 
 
-def _generic(table: SettingsTable) -> GenericSettings:
-    return GenericSettings(
-        scheme=table.choice("scheme", SCHEMES, SCHEMES[0]),
-        header=_header(table, "header", DEFAULT_HEADER),
-        encoding=table.choice("encoding", (HEX, BASE64), HEX),
-        prefix=table.verbatim("prefix", 'what stands before the signature, such as "sha256="'),
-        timestamp_header=_header(table, "timestamp_header", ""),
-        expressions={part: found for part in PARTS if (found := _expression(table, part))},
-    )
-
-
-def _expression(table: SettingsTable, key: str) -> str:
-    found = table.verbatim(key, "a JMESPath expression")
-    if found:
-        compiled(table.dotted(key), found)
-    return found
-
-
-def _header(table: SettingsTable, key: str, default: str) -> str:
-    found = table.verbatim(key, "the name of a header") or default
-    if found and not _HEADER_NAME.fullmatch(found):
-        raise UserError(f"{table.dotted(key)} cannot be the name of a header.", "Use letters and hyphens.")
-    return found
+read_settings: Final = WebhookSettings.read
 
 
 SECRET_BYTES: Final = 32
@@ -168,7 +161,7 @@ class WebhookSetup(SourceSetup):
     def __init__(self) -> None:
         self.options = (
             SourceOption(flag="--preset", key="preset", help="Whose posts they are.", choices=preset_names()),
-            *options_of(WebhookKeys),
+            *options_of(WebhookSettings),
             SourceOption(flag="--secret", key="SECRETS", help="env:NAME, file:PATH or -.", metavar="REF", is_many=True),
             SourceOption(
                 flag="--take",

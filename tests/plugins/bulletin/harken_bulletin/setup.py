@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from harken.sources.settings import options_of
 from harken.sources.setup import SetupContext, SetupValues, SourceSetup, text_of, written
-from harken_bulletin.settings import BulletinKeys
+from harken_bulletin.settings import BulletinSettings
 
 
 class BulletinSetup(SourceSetup):
     """The options and the question of `harken source add bulletin`."""
 
-    options = options_of(BulletinKeys)
+    options = options_of(BulletinSettings)
     help_text = "Add a folder of notes; its name is bulletin unless you say so."
 
     def usual_name(self, values: SetupValues) -> str:

@@ -43,7 +43,7 @@ class BulletinSource(Source):
     @property
     def address(self) -> str:
         """The folder."""
-        return str(self.settings.folder)
+        return self.settings.folder
 
     @property
     def sender(self) -> BulletinSender:
@@ -107,7 +107,7 @@ class BulletinFeed:
         self._health.stored([draft.channel for draft in drafts], known=known)
 
     def _notes(self, after: str) -> list[Path]:
-        notes = sorted(self._settings.folder.iterdir(), key=lambda path: path.name)
+        notes = sorted(Path(self._settings.folder).iterdir(), key=lambda path: path.name)
         return [note for note in notes if note.suffix == ".note" and note.name > after]
 
     def _draft(self, note: Path) -> Draft:
@@ -133,7 +133,7 @@ class BulletinSender:
 
     async def send(self, reply: OutgoingReply) -> str:
         """Write an answer under its key, so that a second try is the same file."""
-        note = self._settings.folder / Path(reply.to.upstream_id).name
+        note = Path(self._settings.folder, Path(reply.to.upstream_id).name)
         if not await anyio.Path(note).exists():
             raise Forbidden("The note is not there any more.", "nobody would read the answer")
         answer = note.with_name(f"{note.stem}.{reply.key}.answer")
@@ -148,7 +148,7 @@ def make_source(entry: SourceEntry) -> Source:
     try:
         word = entry.secret(settings.secret) if settings.secret else ""
     except (UserError, NeedsPerson) as error:
-        return entry.unready(error, str(settings.folder))
+        return entry.unready(error, settings.folder)
     return BulletinSource(settings, entry.clock, word=word)
 
 
