@@ -182,7 +182,7 @@ class Scene:
     async def verb(self, name: str, /, **arguments: object) -> Json:
         """Run a verb as the person, and keep the first call of each as its example."""
         self.clock.advance(5)
-        desk = self.daemon.desk(Caller(role=Role.OWNER), SessionKey("cli:9f2c41d07ab35e68"), "1")
+        desk = self.daemon.call_context(Caller(role=Role.OWNER), SessionKey("cli:9f2c41d07ab35e68"), "1")
         result: Json = json.loads(msgspec.json.encode(await call(desk, name, arguments)))
         self.taken.setdefault(name, (arguments, result))
         return result
@@ -321,7 +321,7 @@ async def play_task_make(scene: Scene) -> None:
     """Make a task with its folder, which is a real one; on the pages it is the person's."""
     folder = scene.daemon.home.path / "shop"
     folder.mkdir()
-    desk = scene.daemon.desk(Caller(role=Role.OWNER), SessionKey("cli:9f2c41d07ab35e68"), "1")
+    desk = scene.daemon.call_context(Caller(role=Role.OWNER), SessionKey("cli:9f2c41d07ab35e68"), "1")
     arguments: Json = {"title": "Plan the release", "folder": str(folder), "is_here": True}
     result = msgspec.json.encode(await call(desk, "task_make", arguments)).decode()
     shown: Json = json.loads(result.replace(str(folder), "/home/you/code/shop"))

@@ -68,7 +68,7 @@ def furnished(home: Home) -> Iterator[None]:
 
 async def play_rule_verbs(stage: Stage, announce: Callable[[str, str], Awaitable[str]]) -> None:
     """Run every verb of rules, actions and runs once."""
-    reacting = stage.daemon.reacting
+    reacting = stage.daemon.rule_wiring
     message = await announce("builds", "build 456 failed on main")
     await reacting.judge.catch_up()
     await stage.verb("rules")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from harken.cli import main
+import sys
+
+from harken.cli.run import run
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run(sys.argv[1:]))

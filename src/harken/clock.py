@@ -1,13 +1,16 @@
-"""Where time comes from.
+"""Where time comes from, and how loops wait.
 
 Everything that needs the time is given a `Clock`; nothing calls `datetime.now` by itself, so that tests can
-move time and a clock set back by the machine is seen in one place. `SystemClock` is the only real one.
+move time and a clock set back by the machine is seen in one place. `SystemClock` is the only real one. A loop that
+looks when something changes, and now and then, waits for a `Signal`.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Protocol
+
+import anyio
 
 
 class Clock(Protocol):
@@ -24,3 +27,20 @@ class SystemClock:
     def now(self) -> datetime:
         """Return the present time in UTC."""
         return datetime.now(UTC)
+
+
+class Signal:
+    """Wakes one loop: rung any number of times, it is waited for once. Rung in the event loop only."""
+
+    def __init__(self) -> None:
+        self._event = anyio.Event()
+
+    def ring(self, _change: object = None) -> None:
+        """Let whoever waits, or waits next, go on; what has changed makes no difference."""
+        self._event.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Return when it was rung since the last wait, or when the seconds are over."""
+        with anyio.move_on_after(seconds):
+            await self._event.wait()
+        self._event = anyio.Event()

@@ -219,7 +219,13 @@ async def open_house(folder: Path) -> AsyncIterator[House]:
         intake = Intake(store, policies, pairings)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(), tasks=TaskBook(store))
         wiring = SessionWiring(
-            inbox, store, clock, bells, lambda _cwd, agent, _named=None: ReadingScope(agent), naming=lambda *_: None
+            inbox,
+            store,
+            clock,
+            bells,
+            lambda _cwd, agent, _named=None: ReadingScope(agent),
+            questions=Questions(store, clock),
+            naming=lambda *_: None,
         )
         yield House(
             folder=bells_folder,

@@ -108,7 +108,7 @@ class Room:
     async def fire(self, text: str = "the build is red", sender: str = "ci-bot") -> Action:
         """Let a message come that the rule asks about; return what waits."""
         await self.daemon.inbox.send(OWNER, text, sender=sender, channel="ci")
-        await self.daemon.reacting.judge.catch_up()
+        await self.daemon.rule_wiring.judge.catch_up()
         return (await self.daemon.store.actions.list([ActionState.WAITING]))[0]
 
     async def state(self, action: Action) -> tuple[ActionState, str]:
@@ -126,7 +126,7 @@ class Room:
     async def settled(self) -> None:
         """Return once everything that could be asked was asked, and has reached whoever it was for."""
         await anyio.wait_all_tasks_blocked()
-        await self.daemon.asking.look(self.tasks)
+        await self.daemon.confirmations.look(self.tasks)
         await anyio.wait_all_tasks_blocked()
         # What was sent before an answer is read before it.
         for client in self.clients:
@@ -219,15 +219,15 @@ async def open_room(folder: Path, *, has_person: bool = True) -> AsyncIterator[R
     home.triggers_file.write_text(json.dumps({"rules": [RULE]}))
     home.triggers_file.chmod(0o600)
     async with compose(home, settings, clock) as daemon, anyio.create_task_group() as tasks:
-        daemon.asking = Confirmations(
+        daemon.confirmations = Confirmations(
             daemon.store.changes,
-            daemon.reacting.automation,
+            daemon.rule_wiring.automation,
             daemon.inbox.sessions,
             clock,
             usual=settings.runs,
             is_manned=lambda _session: has_person,
         )
-        tasks.start_soon(daemon.asking.run)
+        tasks.start_soon(daemon.confirmations.run)
         yield Room(daemon, clock, tasks)
         tasks.cancel_scope.cancel()
 

@@ -96,7 +96,7 @@ async def test_answer_elsewhere_takes_the_question_away(room: Room) -> None:
     async with room.session(person):
         action = await room.fire()
         await asked(person)
-        await room.daemon.reacting.automation.answer(OWNER, action.id, is_yes=False)
+        await room.daemon.rule_wiring.automation.answer(OWNER, action.id, is_yes=False)
         with anyio.fail_after(SOON):
             await person.was_taken_away.wait()
         assert await room.state(action) == (ActionState.DECLINED, "you")

@@ -122,8 +122,8 @@ async def test_13_a_rule_runs_an_agent_with_the_tools_that_it_lists(tmp_path: Pa
         async with open_tour(tmp_path) as tour, anyio.create_task_group() as tasks:
             rules = {"rules": [{**rule, "tools": ["read_file"], "workdir": str(work)}]}
             tour.home.triggers_file.write_text(json.dumps(rules))
-            await tour.daemon.reacting.automation.reload(OWNER)
-            tour.daemon.reacting.start(Supervisor(tasks))
+            await tour.daemon.rule_wiring.automation.reload(OWNER)
+            tour.daemon.rule_wiring.start(Supervisor(tasks))
             rung, received = anyio.create_memory_object_stream[None](100)
             with rung, received, tour.daemon.store.changes.listen(lambda _: rung.send_nowait(None)):
                 await tour.daemon.inbox.send(OWNER, "the build is red", channel="ci")
@@ -136,7 +136,7 @@ async def finished_run(tour: Tour, commits: AsyncIterable[None]) -> Run:
     """Return the first run that is over, looking after each commit."""
     with anyio.fail_after(SECONDS):
         async for _ in commits:
-            for card in await tour.daemon.reacting.automation.runs():
+            for card in await tour.daemon.rule_wiring.automation.runs():
                 if card.run.state is RunState.DONE:
                     return card.run
     raise AssertionError("the store was closed")

@@ -12,7 +12,7 @@ import secrets
 import signal
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -49,7 +49,7 @@ from harken.hosts.connect.plan import local_place
 from harken.hosts.hook import Hello
 from harken.inbox import Caller, Inbox, Role
 from harken.inbox.access import Access
-from harken.inbox.caller import Bounds
+from harken.inbox.caller import NO_SESSION, Bounds
 from harken.inbox.channels import Channels
 from harken.inbox.questions import Questions, Replies
 from harken.inbox.retention import MailRetention
@@ -79,7 +79,7 @@ from harken.surfaces.mcp.services import AgentServices, Ask
 from harken.surfaces.socket import CallConnection, LineReader
 from harken.surfaces.wakers import Notify
 from harken.surfaces.web.app import create_app
-from harken.surfaces.web.front import WebContext
+from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page_sessions import PageSessions
 from harken.surfaces.web.signin import SignIns
 from harken.verbs import access as browser_calls
@@ -111,9 +111,10 @@ class Daemon:
     bells: Bells
     wiring: SessionWiring
     source_set: SourceSet
-    reacting: RuleWiring
-    asking: Confirmations
-    tally: EventCounters
+    rule_wiring: RuleWiring
+    confirmations: Confirmations
+    questions: Questions
+    counters: EventCounters
     readiness: Readiness
     started_at: datetime
     sdk: Sdk = field(default_factory=Sdk)
@@ -121,6 +122,29 @@ class Daemon:
     url: str = ""
     port_problem: str = ""
     supervisor: Supervisor | None = None
+    _calls: CallContext = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Build what verbs need, once for all callers."""
+        self._calls = CallContext(
+            inbox=self.inbox,
+            access=self.access,
+            tasks=self.tasks,
+            channels=Channels(self.store, self.inbox),
+            questions=self.questions,
+            replies=Replies(self.store.outbox),
+            automation=self.rule_wiring.automation,
+            retention=MailRetention(self.store, upkeep.limits_of(self.settings), lambda: self.journal.last),
+            caller=Caller(role=Role.OWNER),
+            session=NO_SESSION,
+            request="",
+            daemon=self.facts,
+            sources=self.sources,
+            place=partial(local_place, self.home.path),
+            reload=self.reload,
+            sign_in=lambda: self.sign_ins.link(self.url),
+            browsers=self.sign_ins.sessions,
+        )
 
     def facts(self) -> Mapping[str, object]:
         """What `status` says of the daemon itself."""
@@ -162,39 +186,21 @@ class Daemon:
         _log.info("reloaded: %s", changes)
         return changes.as_json()
 
-    def desk(self, caller: Caller, session: SessionKey, request: str) -> CallContext:
+    def call_context(self, caller: Caller, session: SessionKey, request: str) -> CallContext:
         """Return what a verb needs, for one caller."""
-        return CallContext(
-            inbox=self.inbox,
-            access=self.access,
-            tasks=self.tasks,
-            channels=Channels(self.store, self.inbox),
-            questions=Questions(self.store, self.clock),
-            replies=Replies(self.store.outbox),
-            automation=self.reacting.automation,
-            keeping=MailRetention(self.store, upkeep.limits_of(self.settings), lambda: self.journal.last),
-            caller=caller,
-            session=session,
-            request=request,
-            daemon=self.facts,
-            sources=self.sources,
-            place=partial(local_place, self.home.path),
-            reload=self.reload,
-            sign_in=lambda: self.sign_ins.link(self.url),
-            browsers=self.sign_ins.sessions,
-        )
+        return replace(self._calls, caller=caller, session=session, request=request)
 
-    def front(self) -> WebContext:
+    def web_context(self) -> WebContext:
         """Return what HTTP needs."""
         return WebContext(
-            desk=lambda: self.desk(
+            call_context=lambda: self.call_context(
                 Caller(role=Role.OWNER), SessionKey(f"{upkeep.HTTP}{secrets.token_hex(8)}"), secrets.token_hex(8)
             ),
             inbox=self.inbox,
             views=self.views,
             tasks=self.tasks,
-            questions=Questions(self.store, self.clock),
-            automation=self.reacting.automation,
+            questions=self.questions,
+            automation=self.rule_wiring.automation,
             ticker=self.ticker,
             sign_ins=self.sign_ins,
             clock=self.clock,
@@ -207,7 +213,7 @@ class Daemon:
             store=self.store,
             database=self.home.database,
             clock=self.clock,
-            tally=self.tally,
+            counters=self.counters,
             intake=self.intake,
             sessions=self.inbox.sessions.live,
             sources=self.sources,
@@ -233,9 +239,9 @@ class Daemon:
     async def serve_call(self, stream: SocketStream, lines: LineReader, hello: Hello, peer: int) -> None:
         """Serve a client of the command line."""
         session = SessionKey(f"{upkeep.CLI}{secrets.token_hex(8)}")
-        desk = self.desk(self.callers.find(peer, hello), session, session)
+        context = self.call_context(self.callers.find(peer, hello), session, session)
         try:
-            await CallConnection(stream, lines, desk).serve()
+            await CallConnection(stream, lines, context).serve()
         finally:
             with anyio.CancelScope(shield=True):
                 await self.store.deliveries.release(session)
@@ -243,7 +249,7 @@ class Daemon:
     def _greet(self, session: Session, hello: Hello, notify: Notify, ask: Ask | None) -> None:
         self.wiring.greet(session, hello, notify)
         if ask is not None:
-            self.asking.welcome(session, hello.edge, ask)
+            self.confirmations.welcome(session, hello.edge, ask)
 
 
 @asynccontextmanager
@@ -252,9 +258,9 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
     refuse_missing(settings)
     sources = SourceSet(settings, home, clock, os.environ)
     journal, bells, ticker = Journal(home.journal_dir), Bells(home.bells_dir), Ticker()
-    tally = EventCounters(sources.counted)
+    counters = EventCounters(sources.counted)
     async with _opened(
-        home, clock, journal, opener, after_commit=_after_commit(journal, ticker, tally), bells=bells
+        home, clock, journal, opener, after_commit=_after_commit(journal, ticker, counters), bells=bells
     ) as store:
         await ticker.attach(store.events, store.messages)
         pairings = Pairings(clock)
@@ -270,11 +276,12 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
         agents = AgentProcesses(home.run_dir / "agents.json")
         inbox.sessions.observe(lambda: agents.note(inbox.sessions.live()))
         inbox.sessions.observe(ticker.poke)
-        reacting = join(
+        rule_wiring = join(
             home, settings.runs, store, clock, agents=agents, bounds=bounds, tool_server=sources.tool_server
         )
-        await reacting.begin()
-        wiring = SessionWiring(inbox, store, clock, bells, reading_of, naming=agents.name_task)
+        await rule_wiring.begin()
+        questions = Questions(store, clock)
+        wiring = SessionWiring(inbox, store, clock, bells, reading_of, questions=questions, naming=agents.name_task)
         await _inherit(wiring, SessionFiles(home.sessions_dir, inbox.sessions))
         await sources.begin(store, intake, policies, {LOCAL: LocalSender(_post(intake))})
         try:
@@ -297,9 +304,12 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 bells=bells,
                 wiring=wiring,
                 source_set=sources,
-                reacting=reacting,
-                asking=Confirmations(store.changes, reacting.automation, inbox.sessions, clock, usual=settings.runs),
-                tally=tally,
+                rule_wiring=rule_wiring,
+                confirmations=Confirmations(
+                    store.changes, rule_wiring.automation, inbox.sessions, clock, usual=settings.runs
+                ),
+                questions=questions,
+                counters=counters,
                 readiness=Readiness(store.health.check_writable),
                 started_at=clock.now(),
             )
@@ -339,12 +349,12 @@ async def _inherit(wiring: SessionWiring, files: SessionFiles) -> None:
     await wiring.inherit(left)
 
 
-def _after_commit(journal: Journal, ticker: Ticker, tally: EventCounters) -> AfterCommit:
+def _after_commit(journal: Journal, ticker: Ticker, counters: EventCounters) -> AfterCommit:
     def observe(events: Sequence[Event]) -> None:
         # The line first: nobody is told of what has none.
         journal.observe(events)
         ticker.publish(events)
-        tally.observe(events)
+        counters.observe(events)
 
     return observe
 
@@ -368,7 +378,7 @@ async def _serve(daemon: Daemon) -> None:
     # With other machines let in, a server of another account may stand in front.
     agents = daemon.callers.agents
     refuse_client = client_check(agents.is_socket_of_run, any_account=settings.http.allow_remote)
-    web = http.make_server(create_app(daemon.front(), token, hosts, refuse_client=refuse_client))
+    web = http.make_server(create_app(daemon.web_context(), token, hosts, refuse_client=refuse_client))
     daemon.source_set.open_doors()
     lock = Ownership(home.lock_file)
     try:
@@ -426,9 +436,9 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
         toasts = Toasts(store, daemon.clock, daemon.desktop.show, quiet=settings.toasts.quiet_hours)
         supervisor.start("toasts", toasts.run)
     supervisor.start("waiting", _escalation(daemon).run)
-    daemon.reacting.start(supervisor)
+    daemon.rule_wiring.start(supervisor)
     if settings.runs.ask_in_session:
-        supervisor.start("asking", daemon.asking.run)
+        supervisor.start("asking", daemon.confirmations.run)
     supervisor.start("index", lambda: upkeep.keep_index(store.messages))
     supervisor.start("journal", lambda: upkeep.keep_journal(daemon.journal, store.events, daemon.intake))
     supervisor.start("leases", lambda: upkeep.keep_leases(store.deliveries, daemon.inbox.sessions.keys))

@@ -19,7 +19,7 @@ from anyio import CancelScope
 from anyio.abc import TaskGroup
 
 from harken.automation import ACTIONS, MOST_WAITING, ActionId, ActionState
-from harken.clock import Clock
+from harken.clock import Clock, Signal
 from harken.config.settings import RunSettings
 from harken.errors import Conflict, HarkenError
 from harken.hosts.registry import host_named, host_title
@@ -82,9 +82,9 @@ class Confirmations:
         self._put_off: set[ActionId] = set()
         self._waiting: Sequence[ActionDetails] = ()
         self._is_stale = True
-        self._ring = anyio.Event()
+        self._ring = Signal()
         self._looking = anyio.Lock()
-        sessions.observe(self._note_session)
+        sessions.observe(self._ring.ring)
 
     def welcome(self, session: Session, edge: str, ask: Ask) -> None:
         """A connection is here with a person who can be asked."""
@@ -93,22 +93,14 @@ class Confirmations:
     async def run(self) -> None:
         """Ask what waits, for ever."""
         async with anyio.create_task_group() as questions:
-            with self._changes.listen(self._note_change):
+            with self._changes.listen(self._note_actions, only=[ACTIONS]):
                 while True:
-                    self._ring = anyio.Event()
                     await self.look(questions)
-                    with anyio.move_on_after(LOOK_EVERY_SECONDS):
-                        await self._ring.wait()
+                    await self._ring.wait(LOOK_EVERY_SECONDS)
 
-    def _note_change(self, grown: Collection[Mailbox]) -> None:
-        if ACTIONS in grown:
-            self._is_stale = True
-            self._ring.set()
-
-    def _note_session(self) -> None:
-        # Sessions do something all the time; mostly there is nothing to ask them.
-        if self._waiting:
-            self._ring.set()
+    def _note_actions(self, _grown: Collection[Mailbox]) -> None:
+        self._is_stale = True
+        self._ring.ring()
 
     async def look(self, questions: TaskGroup) -> None:
         """Take away what was answered, and ask what no session shows."""
@@ -178,7 +170,7 @@ class Confirmations:
         finally:
             del self._open[asked.action]
             # Another session may be asked now.
-            self._ring.set()
+            self._ring.ring()
 
     async def _answer(self, action: ActionId, session: Session, *, is_yes: bool) -> None:
         by = f"you, in {host_title(session.host)}"

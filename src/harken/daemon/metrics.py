@@ -262,7 +262,7 @@ class Metrics:
     store: Store
     database: Path
     clock: Clock
-    tally: EventCounters
+    counters: EventCounters
     intake: HeldDrafts
     sessions: Callable[[], Sequence[Session]]
     sources: Callable[[], Sequence[SourceReport]]
@@ -278,7 +278,7 @@ class Metrics:
     async def _gathered(self) -> list[MetricFamily]:
         outbox = await self.store.outbox.counts()
         return [
-            *_counted(self.tally.counts()),
+            *_counted(self.counters.counts()),
             *await self._questions(),
             *self._parts(),
             *await anyio.to_thread.run_sync(_machine, self.database),

@@ -59,7 +59,15 @@ class SessionWiring:
     """The ways to live sessions."""
 
     def __init__(
-        self, inbox: Inbox, store: Store, clock: Clock, bells: Bells, reading_of: ReadingOf, *, naming: NamingOf
+        self,
+        inbox: Inbox,
+        store: Store,
+        clock: Clock,
+        bells: Bells,
+        reading_of: ReadingOf,
+        *,
+        questions: Questions,
+        naming: NamingOf,
     ) -> None:
         self._inbox = inbox
         self._clock = clock
@@ -68,7 +76,7 @@ class SessionWiring:
         self._naming = naming
         self._reading_of = reading_of
         self._host_wakers: dict[str, HostWaker] = {}
-        self._composer = HookComposer(inbox, Questions(store, clock))
+        self._composer = HookComposer(inbox, questions)
         self._handler = HookHandler(
             inbox,
             clock,
@@ -88,8 +96,6 @@ class SessionWiring:
         )
         for broken in broken_hosts():
             _log.warning("left out the host %s", broken)
-        inbox.sessions.observe(self.ringer.note_change)
-        inbox.sessions.observe(self.wakes.note_change)
 
     async def serve_hook(self, stream: SocketStream, lines: LineReader, hello: Hello, peer: int) -> None:
         """Serve one run of a hook."""

@@ -16,8 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-import anyio
-
+from harken.clock import Signal
 from harken.model import Attention, Mailbox, Message, MessageId, Reader, SessionKey
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Session
@@ -143,7 +142,8 @@ class BellRinger:
         self._sessions = sessions
         self._waiting = waiting
         self._names = frozenset(hosts)  # those with hooks: nobody would hear the bell of another
-        self._look = anyio.Event()
+        self._look = Signal()
+        sessions.observe(self.note_change)
 
     def note_change(self) -> None:
         """Look again soon: a session came, went or did something."""
@@ -152,16 +152,14 @@ class BellRinger:
             for mailbox in session.reader.mailboxes:
                 hosts.setdefault(mailbox, set()).add(session.host)
         self._bells.listen_for({mailbox: frozenset(names) for mailbox, names in hosts.items()})
-        self._look.set()
+        self._look.ring()
 
     async def run(self) -> None:
         """Look whenever something changes, for ever."""
-        with self._changes.listen(lambda _grown: self._look.set()):
+        with self._changes.listen(self._look.ring):
             while True:
-                self._look = anyio.Event()
                 await self.look()
-                with anyio.move_on_after(LOOK_EVERY_SECONDS):
-                    await self._look.wait()
+                await self._look.wait(LOOK_EVERY_SECONDS)
 
     async def look(self) -> None:
         """Ring or silence each host's bell, by what its live sessions have."""

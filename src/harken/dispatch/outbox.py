@@ -21,9 +21,9 @@ from typing import Final
 
 import anyio
 
-from harken.clock import Clock
+from harken.clock import Clock, Signal
 from harken.errors import Conflict, HarkenError, NeedsPerson, Unavailable, Uncertain
-from harken.model import OUTBOX, RULES, WATCH, Mailbox, Message, MessageId, MessageKind, OutgoingReply, Trust
+from harken.model import OUTBOX, RULES, WATCH, Message, MessageId, MessageKind, OutgoingReply, Trust
 from harken.plugins import PluginFault, guard_awaited
 from harken.sources.source import PlaceholderWriter, ReplySender
 from harken.store.contract import Store
@@ -69,19 +69,12 @@ class Outbox:
 
     async def run(self, source: str) -> None:
         """Send what is due of a source, for ever: at once when something is added, else by looking now and then."""
-        ring = anyio.Event()
-
-        def wake(grown: Collection[Mailbox]) -> None:
-            if OUTBOX in grown:
-                ring.set()
-
-        with self._store.changes.listen(wake):
+        added = Signal()
+        with self._store.changes.listen(added.ring, only=[OUTBOX]):
             while True:
-                ring = anyio.Event()
                 while await self.send_due(source):
                     pass
-                with anyio.move_on_after(LOOK_EVERY_SECONDS):
-                    await ring.wait()
+                await added.wait(LOOK_EVERY_SECONDS)
 
     async def send_due(self, source: str = NOBODY) -> int:
         """Try everything of a source that is due once; return how many were tried. Nobody's replies are parked."""

@@ -29,10 +29,10 @@ import anyio
 import anyio.to_thread
 
 from harken.automation import ACTIONS, MOST_WAITING, Action, ActionId, ActionState, QuietHours
-from harken.clock import Clock
+from harken.clock import Clock, Signal
 from harken.errors import NeedsPerson, Unavailable, UserError
 from harken.ingest.sanitise import one_line
-from harken.model import Mailbox, Message, MessageId
+from harken.model import Message, MessageId
 from harken.store.contract import Store
 
 if TYPE_CHECKING:
@@ -79,21 +79,14 @@ class Toasts:
 
     async def run(self) -> None:
         """Show what comes, for ever."""
-        ring = anyio.Event()
-
-        def wake(grown: Collection[Mailbox]) -> None:
-            if ACTIONS in grown:
-                ring.set()
-
-        with self._store.changes.listen(wake):
+        changed = Signal()
+        with self._store.changes.listen(changed.ring, only=[ACTIONS]):
             while True:
-                ring = anyio.Event()
                 await self.look()
                 if self._rest() > 0:
                     await anyio.sleep(self._rest())
                     continue
-                with anyio.move_on_after(LOOK_EVERY_SECONDS):
-                    await ring.wait()
+                await changed.wait(LOOK_EVERY_SECONDS)
 
     async def look(self) -> None:
         """Show what is new, unless something was shown a moment ago."""

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 import anyio
 from anyio.abc import TaskGroup
 
-from harken.clock import Clock
+from harken.clock import Clock, Signal
 from harken.dispatch.bells import WaitingQuery
 from harken.errors import HarkenError
 from harken.model import WATCH, Attention, Consumer, Delivery, DeliveryState, Message, MessageId, SessionKey, WakeResult
@@ -131,11 +131,8 @@ class Wakes:
         self._under_way: dict[MessageId, datetime] = {}
         self._waking: set[SessionKey] = set()
         self._tasks: TaskGroup | None = None
-        self._look = anyio.Event()
-
-    def note_change(self) -> None:
-        """Look again soon: a session came, went or did something."""
-        self._look.set()
+        self._look = Signal()
+        sessions.observe(self._look.ring)
 
     def expect_proof(self, session: SessionKey) -> None:
         """Wait for the proof of what a wake carried before a restart, as long as for one of now."""
@@ -145,13 +142,11 @@ class Wakes:
     async def run(self) -> None:
         """Look whenever something changes or is due, for ever."""
         async with anyio.create_task_group() as self._tasks:
-            with self._changes.listen(lambda _grown: self._look.set()):
+            with self._changes.listen(self._look.ring):
                 while True:
-                    self._look = anyio.Event()
                     due = await self.look()
                     pause = LOOK_EVERY_SECONDS if due is None else max(0.05, (due - self._clock.now()).total_seconds())
-                    with anyio.move_on_after(min(pause, LOOK_EVERY_SECONDS)):
-                        await self._look.wait()
+                    await self._look.wait(min(pause, LOOK_EVERY_SECONDS))
                     # Hosts that take nothing must not keep the daemon busy with asking them.
                     await anyio.sleep(BREATH_SECONDS)
 
@@ -236,7 +231,7 @@ class Wakes:
         if result is WakeResult.TAKEN:
             self._unproven[key] = _Wake(now, now + PROOF)
             self._under_way.update((message.id, now + ANSWER) for message in messages)
-        self._look.set()
+        self._look.ring()
         return now + ANSWER if result is WakeResult.TAKEN else now
 
     def _count(self, key: SessionKey, way: str, messages: Sequence[Message], now: datetime) -> None:

@@ -77,7 +77,7 @@ class Tasks:
         self._met: frozenset[TaskId] = frozenset()
         self._changed = anyio.Event()
         self._making = anyio.Lock()
-        inbox.sessions.observe(self._note_change)
+        inbox.sessions.observe_readers(self._note_readers)
 
     # -- people ------------------------------------------------------------------------------------------------
 
@@ -287,7 +287,7 @@ class Tasks:
         for task in sorted(ended):
             await self._store.events.record("task", {"task": task, "change": "ended"})
 
-    def _note_change(self) -> None:
+    def _note_readers(self) -> None:
         self._met |= self._now_running()
         self._changed.set()
         self._changed = anyio.Event()

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,9 +33,9 @@ from harken.automation import (
     RunId,
     RunState,
 )
-from harken.clock import Clock
+from harken.clock import Clock, Signal
 from harken.errors import Conflict, HarkenError, NotFound, Unavailable, UserError
-from harken.model import Mailbox, fresh_id
+from harken.model import fresh_id
 from harken.runs.folders import RunFolders, judged, told_changes
 from harken.runs.mark import LETTERS, PREFIX
 from harken.runs.output import RunOutput, RunOutputs, RunRecord
@@ -137,24 +137,17 @@ class RunExecutor:
     async def run(self) -> None:
         """Start what is queued, for ever."""
         await self._recover()
-        ring = anyio.Event()
-
-        def wake(grown: Collection[Mailbox]) -> None:
-            if ACTIONS in grown:
-                ring.set()
-
+        changed = Signal()
         async with anyio.create_task_group() as runs:
-            with self._store.changes.listen(wake):
+            with self._store.changes.listen(changed.ring, only=[ACTIONS]):
                 while True:
-                    ring = anyio.Event()
                     try:
                         await self._store.actions.expire()
                         await self._start_queued(runs)
                     except Unavailable as exc:
                         # What waits goes on waiting; and those that run must not end because a disk is full.
                         _log.warning("nothing can be started: %s", exc.message)
-                    with anyio.move_on_after(LOOK_EVERY_SECONDS):
-                        await ring.wait()
+                    await changed.wait(LOOK_EVERY_SECONDS)
 
     async def output(self, run: RunId, after: int, seconds: float) -> OutputPart:
         """Return what a run told after a line, as soon as there is something, it is over, or the time is."""

@@ -20,10 +20,7 @@ from anyio import CancelScope, move_on_after
 
 from harken.errors import HarkenError
 from harken.memory import json_bytes
-from harken.model import (
-    Mailbox,
-    SessionKey,
-)
+from harken.model import Consumer, Mailbox, SessionKey
 from harken.sessions.reading import NamedTask, ReadingOf, ReadingScope
 from harken.sessions.session import Pusher, Session, SessionRecord
 
@@ -41,16 +38,24 @@ class Sessions:
     def __init__(self) -> None:
         self._live: dict[SessionKey, Session] = {}
         self._observers: list[Callable[[], None]] = []
+        self._reader_observers: list[Callable[[], None]] = []
+        self._readers: dict[SessionKey, Consumer] = {}
         self._changed: set[SessionKey] = set()
 
     def observe(self, changed: Callable[[], None]) -> None:
         """Call `changed` whenever a session comes, goes or does something. It must be quick."""
         self._observers.append(changed)
 
+    def observe_readers(self, changed: Callable[[], None]) -> None:
+        """Call `changed` whenever a session comes, goes or reads as another consumer. It must be quick."""
+        self._reader_observers.append(changed)
+
     def note_change(self, *sessions: SessionKey) -> None:
         """Tell the observers that something happened, to these sessions if they are known."""
         self._changed.update(sessions)
-        for changed in self._observers:
+        readers = {session.key: session.consumer for session in self._live.values()}
+        is_other, self._readers = readers != self._readers, readers
+        for changed in (*self._observers, *(self._reader_observers if is_other else ())):
             changed()
 
     def take_changed(self) -> Collection[SessionKey]:

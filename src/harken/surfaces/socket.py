@@ -33,10 +33,10 @@ class Request(msgspec.Struct):
 class CallConnection:
     """Serves one client of the command line until it goes away."""
 
-    def __init__(self, stream: ByteStream, lines: LineReader, desk: CallContext) -> None:
+    def __init__(self, stream: ByteStream, lines: LineReader, context: CallContext) -> None:
         self._stream = stream
         self._lines = lines
-        self._desk = desk
+        self._context = context
         self._sending = anyio.Lock(fast_acquire=True)
         self._slots = anyio.Semaphore(MAX_WAITS)
 
@@ -75,9 +75,9 @@ class CallConnection:
 
     async def _answer(self, request: Request) -> None:
         # Each call carries its own offers: undoing one must not undo what another has shown.
-        desk = replace(self._desk, request=f"{self._desk.session}/{request.id}")
+        context = replace(self._context, request=f"{self._context.session}/{request.id}")
         try:
-            result = await call(desk, request.method, request.params)
+            result = await call(context, request.method, request.params)
         except HarkenError as exc:
             await self._send({"id": request.id, "error": exc.as_dict()})
         else:

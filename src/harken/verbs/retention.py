@@ -50,7 +50,7 @@ async def _export(context: CallContext, a: Export) -> object:
         since=_moment("since", a.since),
         until=_moment("until", a.until),
     )
-    page = await context.keeping.export(chosen, a.after, a.limit, has_ledger=a.ledger)
+    page = await context.retention.export(chosen, a.after, a.limit, has_ledger=a.ledger)
     return {"messages": [_kept(each) for each in page]}
 
 
@@ -74,7 +74,7 @@ def _moment(name: str, text: str) -> datetime | None:
 
 
 async def _retention(context: CallContext, _a: Retention) -> object:
-    limits = context.keeping.limits
+    limits = context.retention.limits
     return {
         "max_messages": limits.max_count,
         "max_age_seconds": limits.max_age_seconds,
@@ -87,13 +87,13 @@ async def _retention(context: CallContext, _a: Retention) -> object:
                 "to_expire": each.to_expire,
                 "to_delete": each.to_delete,
             }
-            for each in await context.keeping.excess()
+            for each in await context.retention.excess()
         ],
     }
 
 
 async def _retention_run(context: CallContext, _a: RetentionRun) -> object:
-    done = await context.keeping.prune(context.caller)
+    done = await context.retention.prune(context.caller)
     return {"expired": done.expired, "deleted": done.deleted}
 
 

@@ -117,7 +117,7 @@ class CallContext:
     questions: Questions
     replies: Replies
     automation: Automation
-    keeping: MailRetention
+    retention: MailRetention
     caller: Caller
     session: SessionKey
     request: str

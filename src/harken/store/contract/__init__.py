@@ -42,8 +42,10 @@ from harken.store.contract.timeline import TimelineStore
 class Changes(Protocol):
     """Tells that something was committed. Rings for every daemon that shares the store."""
 
-    def listen(self, wake: Callable[[Collection[Mailbox]], None]) -> AbstractContextManager[None]:
-        """Call `wake` in the event loop after a commit, while the context is open.
+    def listen(
+        self, wake: Callable[[Collection[Mailbox]], None], only: Collection[Mailbox] = ()
+    ) -> AbstractContextManager[None]:
+        """Call `wake` in the event loop after a commit, while the context is open; `only`: one that concerns these.
 
         It gets the mailboxes in which something can be offered now: they grew, or a lease was ended. A new reply
         rings for `OUTBOX`, what changes about rules, actions and runs for `ACTIONS`. `wake` must be quick and not

@@ -16,10 +16,12 @@ from typing import Final
 from harken.errors import NotFound, UserError
 from harken.model import (
     INBOX,
+    TASK,
     WATCH,
     Mailbox,
     Message,
     MessageId,
+    MessageKind,
     NewMessage,
     fresh_id,
 )
@@ -273,8 +275,11 @@ def append(tx: Transaction, wanted: Sequence[AppendRequest]) -> list[list[Append
         for new, stored in zip(each.messages, appended, strict=True):
             if new.author is not None and stored.is_new:
                 own(tx, new.author, stored.message)
-        note_appended(tx, each.messages, appended)
-    refuse_late(tx, {stored.message.mailbox for each in result for stored in each if stored.is_new})
+        if any(new.is_question or new.is_answer or new.kind is MessageKind.DELETION for new in each.messages):
+            note_appended(tx, each.messages, appended)
+    grown = {stored.message.mailbox for each in result for stored in each if stored.is_new}
+    if of_tasks := {mailbox for mailbox in grown if mailbox.startswith(TASK)}:
+        refuse_late(tx, of_tasks)
     return result
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -12,9 +12,6 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from harken.clock import Clock
-from harken.model import (
-    Mailbox,
-)
 from harken.store.contract.events import AfterCommit, BeforeCommit
 from harken.store.files import DiskReserve, OpenFiles
 from harken.store.sqlite.actions import SqliteActions
@@ -33,31 +30,7 @@ from harken.store.sqlite.runs import SqliteRuns
 from harken.store.sqlite.tasks import SqliteTasks
 from harken.store.sqlite.timeline import SqliteTimeline
 from harken.store.sqlite.transaction import Readers, translated
-from harken.store.sqlite.writer import Writer, nothing_after, nothing_before
-
-
-class LocalChanges:
-    """The change feed inside one daemon, which is SQLite's only writer: a call, no polling."""
-
-    def __init__(self) -> None:
-        self._listeners: dict[int, Callable[[Collection[Mailbox]], None]] = {}
-        self._next = 0
-
-    @contextmanager
-    def listen(self, wake: Callable[[Collection[Mailbox]], None]) -> Iterator[None]:
-        """Call `wake` after each commit while the context is open."""
-        key = self._next
-        self._next += 1
-        self._listeners[key] = wake
-        try:
-            yield
-        finally:
-            del self._listeners[key]
-
-    def ring(self, grown: Collection[Mailbox]) -> None:
-        """Tell everyone."""
-        for wake in tuple(self._listeners.values()):
-            wake(grown)
+from harken.store.sqlite.writer import LocalChanges, Writer, nothing_after, nothing_before
 
 
 class SqliteStore:
@@ -121,7 +94,7 @@ async def open_store(
             reserve=reserve,
             after_commit=after_commit,
             before_commit=before_commit,
-            announce=changes.ring,
+            changes=changes,
         )
         readers = Readers(partial(open_reader, path))
         readers.start()

@@ -125,7 +125,7 @@ def remove(tx: Transaction, task: TaskId) -> None:
 def refuse_late(tx: Transaction, grown: Collection[Mailbox]) -> None:
     """Refuse what came in after its task was done: it must not wait for a reader who never comes."""
     for mailbox in grown:
-        if mailbox.startswith(TASK) and tx.execute(IS_DONE, (mailbox.removeprefix(TASK),)).fetchone():
+        if tx.execute(IS_DONE, (mailbox.removeprefix(TASK),)).fetchone():
             refuse_mail(tx, mailbox)
 
 

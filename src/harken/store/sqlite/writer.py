@@ -13,8 +13,8 @@ import logging
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -72,6 +72,29 @@ class _Job(Generic[T]):
     error: Exception | None = None
 
 
+class LocalChanges:
+    """The change feed inside one daemon, which is SQLite's only writer: a call, no polling."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[object, tuple[Callable[[Collection[Mailbox]], None], frozenset[Mailbox]]] = {}
+
+    @contextmanager
+    def listen(self, wake: Callable[[Collection[Mailbox]], None], only: Collection[Mailbox] = ()) -> Iterator[None]:
+        """Call `wake` after each commit while the context is open, or after those that concern `only` these."""
+        key = object()
+        self._listeners[key] = wake, frozenset(only)
+        try:
+            yield
+        finally:
+            del self._listeners[key]
+
+    def ring(self, grown: Collection[Mailbox]) -> None:
+        """Tell everyone whom it concerns."""
+        for wake, only in tuple(self._listeners.values()):
+            if not only or not only.isdisjoint(grown):
+                wake(grown)
+
+
 class Writer:
     """Owns the writing connection, for the running event loop. `start` and `join` bracket its life."""
 
@@ -85,7 +108,7 @@ class Writer:
         reserve: DiskReserve | None,
         after_commit: AfterCommit,
         before_commit: BeforeCommit,
-        announce: Callable[[Collection[Mailbox]], None],
+        changes: LocalChanges,
     ) -> None:
         self._connection = connection
         self._clock = clock
@@ -93,7 +116,7 @@ class Writer:
         self._reserve = reserve
         self._after_commit = after_commit
         self._before_commit = before_commit
-        self._announce = announce
+        self._changes = changes
         self._service = service
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="harken-writer", daemon=True)
@@ -317,7 +340,7 @@ class Writer:
             else:
                 job.future.set_result(job.result)
         if grown:
-            self._announce(grown)
+            self._changes.ring(grown)
 
 
 def _run_for_all(run: Together[A, T], wanted: Sequence[A], transaction: Transaction) -> Sequence[T]:

@@ -30,7 +30,7 @@ from harken import __version__
 from harken.errors import HarkenError, NotFound, UserError
 from harken.inbox.ticker import NAMES, RESET, Follower, Ticker, TickerStep
 from harken.memory import json_bytes, out_of_memory
-from harken.surfaces.web.front import WebContext
+from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.guard import IS_OPEN, ClientCheck, HttpGuard, too_large
 from harken.surfaces.web.page.automation import automation_routes
 from harken.surfaces.web.page.panels import panel_routes
@@ -46,22 +46,22 @@ STYLE = "plain.css"
 
 
 def create_app(
-    front: WebContext, token: str, hosts: Collection[str], *, refuse_client: ClientCheck | None = None
+    context: WebContext, token: str, hosts: Collection[str], *, refuse_client: ClientCheck | None = None
 ) -> ASGIApp:
     """Return the application; `hosts` are the Host headers it answers to, `refuse_client` tells by the program."""
     files = static_files()
     style = files[STYLE].url
-    shell = PageShell(files, front.sign_ins.tickets)
+    shell = PageShell(files, context.sign_ins.tickets)
     routes = [
-        *probe_routes(front),
-        *api_routes(front.desk),
-        *event_routes(front.ticker),
-        *entry_routes(front.sign_ins, shell),
-        *page_routes(front),
-        *panel_routes(front),
-        *automation_routes(front),
-        *waiting_routes(front),
-        *new_task_routes(front),
+        *probe_routes(context),
+        *api_routes(context.call_context),
+        *event_routes(context.ticker),
+        *entry_routes(context.sign_ins, shell),
+        *page_routes(context),
+        *panel_routes(context),
+        *automation_routes(context),
+        *waiting_routes(context),
+        *new_task_routes(context),
     ]
     handlers = {HTTPException: partial(_refused, style), HarkenError: partial(_failed, style)}
     app = Starlette(routes=routes, exception_handlers=handlers)
@@ -69,7 +69,7 @@ def create_app(
         app,
         token=token,
         hosts=hosts,
-        sign_ins=front.sign_ins,
+        sign_ins=context.sign_ins,
         shell=shell,
         style=style,
         refuse_client=refuse_client,
@@ -104,18 +104,18 @@ def _is_shown(request: Request) -> bool:
 GONE = 499  # nobody reads this: the client has hung up
 
 
-def api_routes(desk: Callable[[], CallContext]) -> list[Route]:
-    """Return the route of the verbs; `desk` makes the one for a request."""
-    return [Route("/api/{verb}", partial(_verb, desk), methods=["POST"])]
+def api_routes(call_context: Callable[[], CallContext]) -> list[Route]:
+    """Return the route of the verbs; `call_context` makes that of a request."""
+    return [Route("/api/{verb}", partial(_verb, call_context), methods=["POST"])]
 
 
-async def _verb(desk: Callable[[], CallContext], request: Request) -> Response:
+async def _verb(call_context: Callable[[], CallContext], request: Request) -> Response:
     try:
         arguments = await _arguments(request)
         name = request.path_params["verb"]
         # Only a wait is long enough to be given up by its client.
         do = partial(_until_gone, request) if name in LONG_VERBS else call
-        return json_answer(await do(desk(), name, arguments))
+        return json_answer(await do(call_context(), name, arguments))
     except HarkenError as exc:
         return error_answer(exc)
     except MemoryError:
@@ -124,7 +124,7 @@ async def _verb(desk: Callable[[], CallContext], request: Request) -> Response:
         return Response(status_code=GONE)
 
 
-async def _until_gone(request: Request, desk: CallContext, verb: str, arguments: object) -> object:
+async def _until_gone(request: Request, context: CallContext, verb: str, arguments: object) -> object:
     """Do what a verb says, unless the client goes away first: then a wait consumes nothing."""
     result: object = None
     failure: HarkenError | None = None
@@ -138,7 +138,7 @@ async def _until_gone(request: Request, desk: CallContext, verb: str, arguments:
 
         tasks.start_soon(watch)
         try:
-            result = await call(desk, verb, arguments)
+            result = await call(context, verb, arguments)
         except HarkenError as exc:
             failure = exc  # raised inside, it would leave the task group as an error group
         finally:
@@ -164,12 +164,12 @@ UNAVAILABLE: Final = 503
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def probe_routes(front: WebContext) -> list[Route]:
+def probe_routes(context: WebContext) -> list[Route]:
     """Return the routes."""
     return [
         Route("/healthz", _health),
-        Route("/readyz", partial(_readiness, front)),
-        Route("/metrics", partial(_metrics, front)),
+        Route("/readyz", partial(_readiness, context)),
+        Route("/metrics", partial(_metrics, context)),
     ]
 
 
@@ -177,8 +177,8 @@ async def _health(_request: Request) -> Response:
     return json_answer({"status": "ok", "version": __version__})
 
 
-async def _readiness(front: WebContext, _request: Request) -> Response:
-    reason = await front.unready()
+async def _readiness(context: WebContext, _request: Request) -> Response:
+    reason = await context.unready()
     if not reason:
         return json_answer({"status": "ready"})
     body = json_bytes({"status": "not ready", "reason": reason})
@@ -186,8 +186,8 @@ async def _readiness(front: WebContext, _request: Request) -> Response:
     return Response(body, status_code=UNAVAILABLE, media_type="application/json", headers=headers)
 
 
-async def _metrics(front: WebContext, _request: Request) -> Response:
-    return Response(await front.metrics(), headers={"content-type": METRICS_TYPE})
+async def _metrics(context: WebContext, _request: Request) -> Response:
+    return Response(await context.metrics(), headers={"content-type": METRICS_TYPE})
 
 
 _log = logging.getLogger("harken.http")

@@ -21,7 +21,7 @@ from harken.hosts.registry import hosts
 from harken.inbox.automation import ActionDetails, RunCard, RunRequest
 from harken.model import fresh_id
 from harken.rules.prompt import DEFAULT_PROMPT
-from harken.surfaces.web.front import WebContext
+from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page import rules, runs
 from harken.surfaces.web.page.links import message_rules_href
 from harken.surfaces.web.page.markdown import body_of, rendered
@@ -58,8 +58,8 @@ class RunForm:
 class AutomationPages:
     """What a person looks at."""
 
-    def __init__(self, front: WebContext, pages: PageRenderer) -> None:
-        self._front = front
+    def __init__(self, context: WebContext, pages: PageRenderer) -> None:
+        self._context = context
         self._pages = pages
 
     async def rules(self, _request: Request) -> Response:
@@ -68,14 +68,14 @@ class AutomationPages:
 
     async def rules_page(self, note: ActionNote | None = None, status: int = OK) -> Response:
         """Return the page of the rules, with what came of something that was done."""
-        after, now = self._front.ticker.newest, self._front.clock.now()
-        overview = await self._front.automation.overview()
+        after, now = self._context.ticker.newest, self._context.clock.now()
+        overview = await self._context.automation.overview()
         if note and "\n".join(note.lines) == overview.problem:
             note = ActionNote(lines=["Not read: the file has faults. The rules stay as they were."], is_problem=True)
-        waiting = await self._front.automation.actions([ActionState.WAITING], limit=overview.most_waiting)
+        waiting = await self._context.automation.actions([ActionState.WAITING], limit=overview.most_waiting)
         lately = [
             told
-            for told in await self._front.automation.actions(limit=MOST_LATELY * 2)
+            for told in await self._context.automation.actions(limit=MOST_LATELY * 2)
             if told.action.state is not ActionState.WAITING
         ]
         return await self._pages.page(
@@ -97,14 +97,14 @@ class AutomationPages:
 
     async def runs(self, _request: Request) -> Response:
         """Answer with the newest runs."""
-        after = self._front.ticker.newest
-        lines = [runs.run_line(card) for card in await self._front.automation.runs(limit=MOST_RUNS)]
+        after = self._context.ticker.newest
+        lines = [runs.run_line(card) for card in await self._context.automation.runs(limit=MOST_RUNS)]
         return await self._pages.page(
             "panels/runs.html.j2",
             here="/runs",
             title="Runs",
             after=after,
-            now=self._front.clock.now(),
+            now=self._context.clock.now(),
             note=runs.counted(lines),
             lines=lines,
             most=MOST_RUNS,
@@ -116,8 +116,8 @@ class AutomationPages:
 
     async def run_page(self, ref: str, *, since: int = 0, note: ActionNote | None = None, status: int = OK) -> Response:
         """Return the page of a run, with what came of something that was done."""
-        after = self._front.ticker.newest
-        card, part = await self._front.automation.output(ref, since, 0.0)
+        after = self._context.ticker.newest
+        card, part = await self._context.automation.output(ref, since, 0.0)
         line = runs.run_line(card)
         return await self._pages.page(
             "panels/run.html.j2",
@@ -125,7 +125,7 @@ class AutomationPages:
             title=f"Run {line.id}",
             after=after,
             status=status,
-            now=self._front.clock.now(),
+            now=self._context.clock.now(),
             told=note,
             line=line,
             steps=runs.course_steps(card, await self._course(card)),
@@ -139,17 +139,17 @@ class AutomationPages:
     async def output(self, request: Request) -> Response:
         """Answer with what a run told after a line, as soon as there is something."""
         after = number(request.query_params.get("after"))
-        card, part = await self._front.automation.output(request.path_params["run"], after, WAIT_SECONDS)
+        card, part = await self._context.automation.output(request.path_params["run"], after, WAIT_SECONDS)
         headers = {"Harken-Next": str(part.following)}
         headers |= {"Harken-Over": "1"} if _is_over(card, part) else {}
         return await self._pages.fragment("panels/output.html.j2", headers=headers, output=runs.output_views(part))
 
     async def message(self, request: Request) -> Response:
         """Answer with what rules made of a message, and would make of it now."""
-        after, now = self._front.ticker.newest, self._front.clock.now()
-        judged = await self._front.automation.explain(request.path_params["ref"])
+        after, now = self._context.ticker.newest, self._context.clock.now()
+        judged = await self._context.automation.explain(request.path_params["ref"])
         message = judged.message
-        found = await self._front.automation.actions(message=message.id)
+        found = await self._context.automation.actions(message=message.id)
         return await self._pages.page(
             "panels/message_rules.html.j2",
             here="/rules",
@@ -161,14 +161,14 @@ class AutomationPages:
             shown=rules.glance(message),
             traces=rules.traces(judged.decided, found, now),
             verdicts=rules.traces(judged.verdicts, (), now),
-            runs=[runs.run_line(card) for card in await self._front.automation.runs(message=message.id)],
+            runs=[runs.run_line(card) for card in await self._context.automation.runs(message=message.id)],
         )
 
     async def message_rules_part(self, request: Request) -> Response:
         """Answer with what rules made of a message, in a few lines."""
-        ref, now = request.path_params["ref"], self._front.clock.now()
-        judged = await self._front.automation.explain(ref)
-        found = await self._front.automation.actions(message=ref)
+        ref, now = request.path_params["ref"], self._context.clock.now()
+        judged = await self._context.automation.explain(ref)
+        found = await self._context.automation.actions(message=ref)
         traces = rules.traces(judged.decided, found, now)
         return self._pages.part("message_rules_part.html.j2", message=judged.message, traces=traces)
 
@@ -180,8 +180,8 @@ class AutomationPages:
 
     async def run_now_page(self, ref: str, wanted: RunForm, note: ActionNote | None, status: int = OK) -> Response:
         """Return the question before a run by hand, with what was filled in and why that did not work."""
-        item = await self._front.views.item(ref)
-        lines = [line for line in rules.rule_lines(await self._front.automation.overview()) if line.is_run]
+        item = await self._context.views.item(ref)
+        lines = [line for line in rules.rule_lines(await self._context.automation.overview()) if line.is_run]
         chosen = next((line for line in lines if line.name == wanted.rule), None)
         if wanted.rule and chosen is None:
             raise NotFound("There is no such rule that runs an agent.", "Choose another one.")
@@ -206,20 +206,22 @@ class AutomationPages:
 
     async def asks(self, _request: Request) -> Response:
         """Answer with how much waits for the person's answer."""
-        summary, waiting = await self._front.automation.summary(), await self._front.questions.waiting()
+        summary, waiting = await self._context.automation.summary(), await self._context.questions.waiting()
         return self._pages.part("asks.html.j2", summary=summary, waiting=waiting)
 
     async def _course(self, card: RunCard) -> RunCourse:
         """Return what is stored of the way of a run; a message may be gone, and what was decided with it."""
         run = card.run
         if card.message is None:
-            told = await self._front.automation.actions(limit=MOST_SEARCHED)
+            told = await self._context.automation.actions(limit=MOST_SEARCHED)
             return RunCourse(action=_action(told, run.action))
-        judged = await self._front.automation.explain(run.message)
-        item = await self._front.views.item(run.message)
+        judged = await self._context.automation.explain(run.message)
+        item = await self._context.views.item(run.message)
         return RunCourse(
             verdict=next((verdict for verdict in judged.decided if verdict.rule == run.rule), None),
-            action=_action(await self._front.automation.actions(message=run.message, limit=MOST_SEARCHED), run.action),
+            action=_action(
+                await self._context.automation.actions(message=run.message, limit=MOST_SEARCHED), run.action
+            ),
             reply=runs.reply_of(run, item.replies),
         )
 
@@ -241,8 +243,8 @@ RULES: Final = "/rules"
 class AutomationActions:
     """What a person does."""
 
-    def __init__(self, front: WebContext, looks: AutomationPages) -> None:
-        self._front = front
+    def __init__(self, context: WebContext, looks: AutomationPages) -> None:
+        self._context = context
         self._looks = looks
 
     async def answer(self, request: Request) -> Response:
@@ -252,8 +254,8 @@ class AutomationActions:
         if said not in (YES, NO):
             raise UserError("Yes or no?", "Load the page again.")
         try:
-            told = await self._front.automation.answer(
-                self._front.desk().caller, form.get("action", ""), is_yes=said == YES
+            told = await self._context.automation.answer(
+                self._context.call_context().caller, form.get("action", ""), is_yes=said == YES
             )
         except HarkenError as exc:
             return await self._looks.rules_page(ActionNote.of(exc), _status(request, exc))
@@ -261,18 +263,18 @@ class AutomationActions:
 
     async def pause(self, request: Request) -> Response:
         """Let no rule fire until that is ended."""
-        await self._front.automation.pause(self._front.desk().caller, is_on=True)
+        await self._context.automation.pause(self._context.call_context().caller, is_on=True)
         return await self._rules(request, "Paused. Messages keep arriving, and no rule fires.")
 
     async def resume(self, request: Request) -> Response:
         """Let rules fire again."""
-        await self._front.automation.pause(self._front.desk().caller, is_on=False)
+        await self._context.automation.pause(self._context.call_context().caller, is_on=False)
         return await self._rules(request, "Resumed. Rules fire for what comes from now on.")
 
     async def reload(self, request: Request) -> Response:
         """Put the file of rules in force, or say everything that is wrong with it."""
         try:
-            found = await self._front.automation.reload(self._front.desk().caller)
+            found = await self._context.automation.reload(self._context.call_context().caller)
         except HarkenError as exc:
             return await self._looks.rules_page(ActionNote.of(exc), _status(request, exc))
         count = len(found.cards)
@@ -283,7 +285,7 @@ class AutomationActions:
         form = await form_of(request)
         name = form.get("run", "")
         try:
-            card = await self._front.automation.abort(self._front.desk().caller, name)
+            card = await self._context.automation.abort(self._context.call_context().caller, name)
         except HarkenError as exc:
             return await self._looks.run_page(name, note=ActionNote.of(exc), status=_status(request, exc))
         if is_part(request):
@@ -298,8 +300,8 @@ class AutomationActions:
             rule=form.get("rule", ""), agent=form.get("agent", ""), workdir=form.get("workdir", "").strip()
         )
         try:
-            told = await self._front.automation.run_now(
-                self._front.desk().caller,
+            told = await self._context.automation.run_now(
+                self._context.call_context().caller,
                 ref,
                 RunRequest(rule=wanted.rule, agent=wanted.agent, workdir=wanted.workdir),
                 key=once_key(form.get("key", ""), repr((ref, wanted))),
@@ -320,11 +322,11 @@ def _status(request: Request, error: HarkenError) -> int:
     return OK if is_part(request) else error.http_status
 
 
-def automation_routes(front: WebContext) -> list[Route]:
+def automation_routes(context: WebContext) -> list[Route]:
     """Return the routes of rules, actions and runs."""
-    pages = PageRenderer(front)
-    look = AutomationPages(front, pages)
-    do = AutomationActions(front, look)
+    pages = PageRenderer(context)
+    look = AutomationPages(context, pages)
+    do = AutomationActions(context, look)
     shown: tuple[tuple[str, Handler], ...] = (
         ("/rules", look.rules),
         ("/runs", look.runs),

@@ -16,16 +16,16 @@ from harken.errors import HarkenError
 from harken.hosts.registry import connectable
 from harken.inbox.results import TaskProgress
 from harken.model import Priority, TaskState, fresh_id
-from harken.surfaces.web.front import WebContext
+from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page import pulse, search, sessions, sources, tasks
 from harken.surfaces.web.page.links import mailbox_href
 from harken.surfaces.web.page.rendering import PageRenderer, answered
 
 
-def panel_routes(front: WebContext) -> list[Route]:
+def panel_routes(context: WebContext) -> list[Route]:
     """Return the routes of the further views."""
-    pages = PageRenderer(front)
-    panels = Panels(front, pages)
+    pages = PageRenderer(context)
+    panels = Panels(context, pages)
     views = (
         ("/sessions", panels.show_sessions),
         ("/sources", panels.show_sources),
@@ -38,25 +38,25 @@ def panel_routes(front: WebContext) -> list[Route]:
 
 
 class Panels:
-    """The views over one front."""
+    """The views over one context."""
 
-    def __init__(self, front: WebContext, pages: PageRenderer) -> None:
-        self._front = front
+    def __init__(self, context: WebContext, pages: PageRenderer) -> None:
+        self._context = context
         self._pages = pages
 
     async def show_sessions(self, _request: Request) -> Response:
         """Show who is running where, and how each can be reached."""
-        after = self._front.ticker.newest
-        live = self._front.inbox.sessions.live()
-        records = await self._front.inbox.evidence()
-        omissions = {session.key: await self._front.views.omissions(session.reader) for session in live}
-        cards = sessions.cards(live, records, await self._front.tasks.list(), omissions)
+        after = self._context.ticker.newest
+        live = self._context.inbox.sessions.live()
+        records = await self._context.inbox.evidence()
+        omissions = {session.key: await self._context.views.omissions(session.reader) for session in live}
+        cards = sessions.cards(live, records, await self._context.tasks.list(), omissions)
         return await self._pages.page(
             "panels/sessions.html.j2",
             here="/sessions",
             title="Sessions",
             after=after,
-            now=self._front.clock.now(),
+            now=self._context.clock.now(),
             note=sessions.summary(cards),
             cards=cards,
             absent=sessions.absent(live, records),
@@ -65,24 +65,29 @@ class Panels:
 
     async def show_sources(self, _request: Request) -> Response:
         """Show how each source is doing, and what came through it."""
-        after = self._front.ticker.newest
-        cards = sources.cards(self._front.desk().sources())
+        after = self._context.ticker.newest
+        cards = sources.cards(self._context.call_context().sources())
         return await self._pages.page(
             "panels/sources.html.j2",
             here="/sources",
             title="Sources",
             after=after,
-            now=self._front.clock.now(),
+            now=self._context.clock.now(),
             note=sources.summary(cards),
             cards=cards,
         )
 
     async def show_pulse(self, _request: Request) -> Response:
         """Show what happened lately, as charts and as a table."""
-        after = self._front.ticker.newest
-        shown = pulse.pulse_page(await self._front.views.pulse())
+        after = self._context.ticker.newest
+        shown = pulse.pulse_page(await self._context.views.pulse())
         return await self._pages.page(
-            "panels/pulse.html.j2", here="/pulse", title="Pulse", after=after, now=self._front.clock.now(), pulse=shown
+            "panels/pulse.html.j2",
+            here="/pulse",
+            title="Pulse",
+            after=after,
+            now=self._context.clock.now(),
+            pulse=shown,
         )
 
     async def show_search(self, request: Request) -> Response:
@@ -94,7 +99,7 @@ class Panels:
             results += await self._found(asked)
         except HarkenError as exc:
             problem = exc  # shown where results would be: the words stay in their field
-        overview = await self._front.views.overview()
+        overview = await self._context.views.overview()
         mailboxes = [line.name for line in (*overview.mailboxes, *overview.tasks)]
         channels = [line.channel for line in overview.channels if line.channel]
         return await self._pages.page(
@@ -102,7 +107,7 @@ class Panels:
             here="/search",
             title=f"Search: {asked.words}" if asked.words else "Search",
             overview=overview,
-            now=self._front.clock.now(),
+            now=self._context.clock.now(),
             asked=asked,
             results=results,
             said=search.said_of(len(results)),
@@ -116,16 +121,16 @@ class Panels:
     async def _found(self, asked: search.SearchForm) -> Sequence[search.SearchResult]:
         if not asked.words:
             return []
-        items = await self._front.views.search(
+        items = await self._context.views.search(
             asked.words, mailbox=asked.mailbox, channel=asked.channel, sender=asked.sender, limit=search.MOST
         )
         return search.results_of(items, asked.words)
 
     async def show_tasks(self, request: Request) -> Response:
         """Show the tasks, the done ones on demand."""
-        after = self._front.ticker.newest
+        after = self._context.ticker.newest
         is_all = request.query_params.get("all") == "1"
-        every = await self._front.tasks.list(with_done=True)
+        every = await self._context.tasks.list(with_done=True)
         chosen = [each for each in every if is_all or each.state is not TaskState.DONE]
         lines = tasks.task_lines(chosen, every)
         return await self._pages.page(
@@ -133,7 +138,7 @@ class Panels:
             here="/tasks",
             title="Tasks",
             after=after,
-            now=self._front.clock.now(),
+            now=self._context.clock.now(),
             note=tasks.counts_of(lines),
             lines=lines,
             is_all=is_all,
@@ -142,9 +147,9 @@ class Panels:
 
     async def show_task(self, request: Request) -> Response:
         """Show a task and its peers side by side."""
-        after = self._front.ticker.newest
-        own = await self._front.tasks.show(request.path_params["task"])
-        every = await self._front.tasks.list(with_done=True)
+        after = self._context.ticker.newest
+        own = await self._context.tasks.show(request.path_params["task"])
+        every = await self._context.tasks.list(with_done=True)
         shown, left = tasks.side_by_side(own, every)
         titles = {each.task.id: each.task.title for each in every}
         columns = [await self._column(each, tasks.task_line(each, titles)) for each in shown]
@@ -153,7 +158,7 @@ class Panels:
             here=mailbox_href(own.task.mailbox),
             title=own.task.title,
             after=after,
-            now=self._front.clock.now(),
+            now=self._context.clock.now(),
             own=columns[0].line,
             columns=columns,
             left=[tasks.task_line(each, titles) for each in left],
@@ -161,9 +166,9 @@ class Panels:
 
     async def _column(self, standing: TaskProgress, line: tasks.TaskLine) -> tasks.TaskColumn:
         mailbox = standing.task.mailbox
-        timeline = await self._front.views.timeline(mailbox=mailbox, limit=tasks.SHOWN_MESSAGES)
-        normal = await self._front.views.forecast(mailbox, Priority.NORMAL.value)
-        high = await self._front.views.forecast(mailbox, Priority.HIGH.value)
+        timeline = await self._context.views.timeline(mailbox=mailbox, limit=tasks.SHOWN_MESSAGES)
+        normal = await self._context.views.forecast(mailbox, Priority.NORMAL.value)
+        high = await self._context.views.forecast(mailbox, Priority.HIGH.value)
         return tasks.TaskColumn(
             line=line,
             items=timeline.items,

@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse, Response
 from harken.errors import HarkenError, NotFound, Unavailable, UserError
 from harken.inbox.views import MailOverview
 from harken.model import timestamp
-from harken.surfaces.web.front import WebContext
+from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.guard import MAX_BODY
 from harken.surfaces.web.page.links import mailbox_href, message_href, message_rules_href
 from harken.surfaces.web.page.markdown import body_of, excerpt, rendered, visible
@@ -37,8 +37,8 @@ OK = 200
 class PageRenderer:
     """Renders pages and parts of them. Each set of routes may have its own: it only reads."""
 
-    def __init__(self, front: WebContext) -> None:
-        self._front = front
+    def __init__(self, context: WebContext) -> None:
+        self._context = context
         self.files: Mapping[str, StaticFile] = static_files()
         self._templates = Environment(
             loader=PackageLoader("harken.surfaces.web.page", "templates"),
@@ -50,7 +50,7 @@ class PageRenderer:
         )
         self._templates.globals.update(
             static=lambda name: self.files[name].url,
-            most_chars=front.inbox.max_said_chars,
+            most_chars=context.inbox.max_said_chars,
             has_static=lambda name: name in self.files,
             rendered=rendered,
             body_of=body_of,
@@ -87,9 +87,9 @@ class PageRenderer:
         `here` is the address of the sidebar's line to mark. `after` is the last event that the content contains: take
         `ticker.newest` before reading anything, and the stream repeats what came meanwhile.
         """
-        since = self._front.ticker.newest if after is None else after
-        summary, waiting = await self._front.automation.summary(), await self._front.questions.waiting()
-        sections = sections_of(overview or await self._front.views.overview(), here, summary, waiting.count)
+        since = self._context.ticker.newest if after is None else after
+        summary, waiting = await self._context.automation.summary(), await self._context.questions.waiting()
+        sections = sections_of(overview or await self._context.views.overview(), here, summary, waiting.count)
         frame = {
             "here": here,
             "title": title,
@@ -108,8 +108,8 @@ class PageRenderer:
 
     async def sidebar(self, here: str) -> Response:
         """Return the list of places."""
-        overview, summary = await self._front.views.overview(), await self._front.automation.summary()
-        waiting = await self._front.questions.waiting()
+        overview, summary = await self._context.views.overview(), await self._context.automation.summary()
+        waiting = await self._context.questions.waiting()
         sections = sections_of(overview, here, summary, waiting.count)
         return self.part("sidebar.html.j2", sections=sections, here=here)
 

@@ -24,7 +24,7 @@ from harken.hosts.registry import host_title, hosts
 from harken.inbox.results import TaskProgress
 from harken.inbox.views import TimelineItem
 from harken.model import Mailbox, TaskId, TaskState, fresh_id
-from harken.surfaces.web.front import WebContext
+from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page.links import mailbox_href, task_href
 from harken.surfaces.web.page.markdown import visible
 from harken.surfaces.web.page.rendering import OK, ActionNote, PageRenderer, answered, form_of, once_key
@@ -193,8 +193,8 @@ class TaskForm:
 class NewTaskPages:
     """The form for a task, and what comes of it."""
 
-    def __init__(self, front: WebContext, pages: PageRenderer) -> None:
-        self._front = front
+    def __init__(self, context: WebContext, pages: PageRenderer) -> None:
+        self._context = context
         self._pages = pages
         self._making = anyio.Lock()
         self._made: OrderedDict[str, MadeTask] = OrderedDict()
@@ -211,7 +211,7 @@ class NewTaskPages:
         async with self._making:
             made = self._made.get(key)
             try:
-                made = made or await make_task(self._front.desk(), form.arguments)
+                made = made or await make_task(self._context.call_context(), form.arguments)
             except HarkenError as exc:
                 return await self._form(form, ActionNote.of(exc), exc.http_status)
             self._remember(key, made)
@@ -228,7 +228,7 @@ class NewTaskPages:
         )
 
     async def _form(self, form: TaskForm, note: ActionNote | None = None, status: int = OK) -> Response:
-        known = [each.task.repo or each.task.dir for each in await self._front.tasks.list(with_done=True)]
+        known = [each.task.repo or each.task.dir for each in await self._context.tasks.list(with_done=True)]
         return await self._pages.page(
             "panels/new_task.html.j2",
             here=HERE,
@@ -248,10 +248,10 @@ class NewTaskPages:
             self._made.popitem(last=False)
 
 
-def new_task_routes(front: WebContext) -> list[Route]:
+def new_task_routes(context: WebContext) -> list[Route]:
     """Return the routes of the form for a task."""
-    pages = PageRenderer(front)
-    asked = NewTaskPages(front, pages)
+    pages = PageRenderer(context)
+    asked = NewTaskPages(context, pages)
     return [
         Route("/tasks/new", answered(pages, asked.ask), methods=["GET"]),
         Route("/do/task", answered(pages, asked.make), methods=["POST"]),

@@ -23,7 +23,7 @@ from harken.inbox import SendResult
 from harken.inbox.results import TaskProgress
 from harken.inbox.views import MailOverview, Timeline, TimelineItem
 from harken.model import INBOX, LOCAL, REPLIES, TASK, DeliveryState, Mailbox, TaskState, fresh_id
-from harken.surfaces.web.front import WebContext
+from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page.links import PageScope, mailbox_href, message_href, place_of
 from harken.surfaces.web.page.markdown import piece_of, visible
 from harken.surfaces.web.page.messages import ledger_of
@@ -65,8 +65,8 @@ def days_of(timeline: Timeline) -> Sequence[Sequence[TimelineItem]]:
 class TimelinePages:
     """What a person looks at."""
 
-    def __init__(self, front: WebContext, pages: PageRenderer) -> None:
-        self._front = front
+    def __init__(self, context: WebContext, pages: PageRenderer) -> None:
+        self._context = context
         self._pages = pages
 
     async def home(self, _request: Request) -> Response:
@@ -75,9 +75,9 @@ class TimelinePages:
 
     async def mailbox(self, request: Request) -> Response:
         """Answer with the timeline of a mailbox, newest or around a message."""
-        after = self._front.ticker.newest  # before anything is read: what comes meanwhile is told by the stream
+        after = self._context.ticker.newest  # before anything is read: what comes meanwhile is told by the stream
         name = Mailbox(request.path_params["mailbox"])
-        overview = await self._front.views.overview()
+        overview = await self._context.views.overview()
         task = await self._task(name, overview)
         setting = TimelineContext(
             title=task.task.title if task else mailbox_title(name),
@@ -90,13 +90,13 @@ class TimelinePages:
 
     async def channel(self, request: Request) -> Response:
         """Answer with the timeline of a channel."""
-        after = self._front.ticker.newest
+        after = self._context.ticker.newest
         place = PageScope(source=request.path_params["source"], channel=request.path_params["channel"])
         origin = "this machine" if place.source == LOCAL else place.source
         setting = TimelineContext(
             title=place.channel or place.source,
             after=after,
-            overview=await self._front.views.overview(),
+            overview=await self._context.views.overview(),
             why_not=f"What is said here comes from {origin}. To answer a message there, choose Reply on it (r).",
             note=f"from {origin}",
         )
@@ -104,7 +104,7 @@ class TimelinePages:
 
     async def message(self, request: Request) -> Response:
         """Answer with where a message is: in the timeline of its mailbox."""
-        item = await self._front.views.item(request.path_params["ref"])
+        item = await self._context.views.item(request.path_params["ref"])
         return RedirectResponse(message_href(item.message), SEE_OTHER)
 
     async def items(self, request: Request) -> Response:
@@ -125,17 +125,17 @@ class TimelinePages:
 
     async def item(self, request: Request) -> Response:
         """Answer with a message as it is now."""
-        item = await self._front.views.item(request.path_params["ref"])
+        item = await self._context.views.item(request.path_params["ref"])
         return await self._pages.fragment("item_part.html.j2", item=item)
 
     async def text(self, request: Request) -> Response:
         """Answer with the text of a message, a long one in pieces."""
-        message = (await self._front.views.item(request.path_params["ref"])).message
+        message = (await self._context.views.item(request.path_params["ref"])).message
         return await self._text(request, message.id, message.text)
 
     async def reply(self, request: Request) -> Response:
         """Answer with the text of a reply to a message, a long one in pieces."""
-        item = await self._front.views.item(request.path_params["ref"])
+        item = await self._context.views.item(request.path_params["ref"])
         for row in item.replies:
             if row.id == request.path_params["reply"]:
                 return await self._text(request, row.id, visible(row.body))
@@ -149,17 +149,17 @@ class TimelinePages:
         """Answer with what would happen to a message that is sent now."""
         query = request.query_params
         if ref := query.get("ref", ""):
-            to = (await self._front.views.item(ref)).message
+            to = (await self._context.views.item(ref)).message
             return self._pages.part("reply_outlook.html.j2", to=to)
-        told = await self._front.views.forecast(query.get("mailbox", ""), query.get("priority") or "normal")
+        told = await self._context.views.forecast(query.get("mailbox", ""), query.get("priority") or "normal")
         return self._pages.part("forecast.html.j2", forecast=told)
 
     async def sent(self, request: Request) -> Response:
         """Answer with what became of a message that was sent, or what will happen to it now."""
-        item = await self._front.views.item(request.path_params["ref"])
+        item = await self._context.views.item(request.path_params["ref"])
         message, ledger = item.message, ledger_of(item)
         is_waiting = ledger is not None and ledger.state == DeliveryState.QUEUED.value
-        told = await self._front.views.forecast(message.mailbox, message.priority.value) if is_waiting else None
+        told = await self._context.views.forecast(message.mailbox, message.priority.value) if is_waiting else None
         return self._pages.part("sent_now.html.j2", message=message, ledger=ledger, forecast=told)
 
     async def why_not(self, request: Request) -> Response:
@@ -169,7 +169,7 @@ class TimelinePages:
 
     async def task(self, request: Request) -> Response:
         """Answer with what a task and its session do now."""
-        standing = await self._front.tasks.show(request.path_params["task"])
+        standing = await self._context.tasks.show(request.path_params["task"])
         return self._pages.part("task_note.html.j2", task=standing)
 
     async def _text(self, request: Request, name: str, text: str) -> Response:
@@ -202,14 +202,14 @@ class TimelinePages:
         if not mailbox.startswith(TASK):
             return None
         with suppress(NotFound, UserError):
-            found = await self._front.tasks.show(mailbox.removeprefix(TASK))
+            found = await self._context.tasks.show(mailbox.removeprefix(TASK))
             return found if found.task.mailbox == mailbox else None
         return None
 
     async def _timeline(self, request: Request, place: PageScope, setting: TimelineContext) -> Response:
         timeline, newest = await self._around(request, place)
         is_past = timeline is not newest
-        told = None if setting.why_not else await self._front.views.forecast(place.mailbox, "normal")
+        told = None if setting.why_not else await self._context.views.forecast(place.mailbox, "normal")
         return await self._pages.page(
             "timeline.html.j2",
             here=place.href,
@@ -234,7 +234,7 @@ class TimelinePages:
     async def _has_more(self, place: PageScope, shown: Timeline, *, is_past: bool) -> bool:
         """Whether something is unseen that is not among what is shown."""
         in_place = partial(
-            self._front.views.has_unseen, mailbox=place.mailbox, source=place.source, channel=place.channel
+            self._context.views.has_unseen, mailbox=place.mailbox, source=place.source, channel=place.channel
         )
         is_before = shown.older > 1 and await in_place(up_to=shown.older - 1)
         return is_before or (is_past and await in_place(since=shown.newest + 1))
@@ -249,7 +249,7 @@ class TimelinePages:
         return await self._read(place, before=end), newest
 
     async def _read(self, place: PageScope, *, before: int = 0, after: int | None = None) -> Timeline:
-        return await self._front.views.timeline(
+        return await self._context.views.timeline(
             mailbox=place.mailbox, source=place.source, channel=place.channel, before=before, after=after, limit=PAGE
         )
 
@@ -270,8 +270,8 @@ NO_CONTENT: Final = 204
 class MessageActions:
     """What a person does."""
 
-    def __init__(self, front: WebContext, pages: PageRenderer) -> None:
-        self._front = front
+    def __init__(self, context: WebContext, pages: PageRenderer) -> None:
+        self._context = context
         self._pages = pages
 
     async def send(self, request: Request) -> Response:
@@ -284,7 +284,7 @@ class MessageActions:
         mailbox = form.get("mailbox", "")
         if not mailbox or mailbox == REPLIES:
             raise UserError("Nothing can be sent there.", "Choose a mailbox, or a message to answer.")
-        caller, inbox = self._front.desk().caller, self._front.inbox
+        caller, inbox = self._context.call_context().caller, self._context.inbox
         try:
             sent = await inbox.send(
                 caller,
@@ -304,7 +304,7 @@ class MessageActions:
         """Note that the person was shown a timeline from one position up to another, or wants to be done with it."""
         form = await form_of(request)
         place = place_of(form)
-        await self._front.views.mark_seen(
+        await self._context.views.mark_seen(
             mailbox=place.mailbox,
             source=place.source,
             channel=place.channel,
@@ -314,8 +314,8 @@ class MessageActions:
         return Response(status_code=NO_CONTENT) if is_part(request) else RedirectResponse(place.href, SEE_OTHER)
 
     async def _reply(self, request: Request, ref: str, text: str, key: str) -> Response:
-        caller = self._front.desk().caller
-        row = await self._front.inbox.reply(caller, ref, text, edge=CHANNEL if key else "", request=key)
+        caller = self._context.call_context().caller
+        row = await self._context.inbox.reply(caller, ref, text, edge=CHANNEL if key else "", request=key)
         sentence = "It goes where the message came from."
         return self._done(request, message_href(row.message), "Answered.", sentence)
 
@@ -344,10 +344,10 @@ def _sentence(sent: SendResult) -> str:
     return f"It {sent.forecast.sentence}."
 
 
-def page_routes(front: WebContext) -> list[Route]:
+def page_routes(context: WebContext) -> list[Route]:
     """Return the routes of the page, apart from its panels."""
-    pages = PageRenderer(front)
-    look, do = TimelinePages(front, pages), MessageActions(front, pages)
+    pages = PageRenderer(context)
+    look, do = TimelinePages(context, pages), MessageActions(context, pages)
     shown: tuple[tuple[str, Handler], ...] = (
         ("/", look.home),
         ("/m/{mailbox:path}", look.mailbox),
@@ -374,10 +374,10 @@ def page_routes(front: WebContext) -> list[Route]:
 MOST_SHOWN: Final = 50
 
 
-def waiting_routes(front: WebContext) -> list[Route]:
+def waiting_routes(context: WebContext) -> list[Route]:
     """Return the routes of what waits for an answer."""
-    pages = PageRenderer(front)
-    waits = WaitingPages(front, pages)
+    pages = PageRenderer(context)
+    waits = WaitingPages(context, pages)
     return [
         Route(HERE, answered(pages, waits.look), methods=["GET"]),
         Route("/do/settle", answered(pages, waits.settle), methods=["POST"]),
@@ -387,15 +387,15 @@ def waiting_routes(front: WebContext) -> list[Route]:
 class WaitingPages:
     """What a person looks at and does about questions."""
 
-    def __init__(self, front: WebContext, pages: PageRenderer) -> None:
-        self._front = front
+    def __init__(self, context: WebContext, pages: PageRenderer) -> None:
+        self._context = context
         self._pages = pages
 
     async def look(self, _request: Request) -> Response:
         """Answer with what waits, the oldest first."""
-        after = self._front.ticker.newest
-        overview = await self._front.views.overview()
-        items = await self._front.views.open_items(MOST_SHOWN)
+        after = self._context.ticker.newest
+        overview = await self._context.views.overview()
+        items = await self._context.views.open_items(MOST_SHOWN)
         setting = TimelineContext(
             title="Waiting",
             after=after,
@@ -419,7 +419,7 @@ class WaitingPages:
     async def settle(self, request: Request) -> Response:
         """Note that a message needs no answer."""
         ref = (await form_of(request)).get("ref", "")
-        [message] = await self._front.questions.settle(self._front.desk().caller, [ref])
+        [message] = await self._context.questions.settle(self._context.call_context().caller, [ref])
         if not is_part(request):
             return RedirectResponse(HERE, SEE_OTHER)
-        return await self._pages.fragment("item_part.html.j2", item=await self._front.views.item(message))
+        return await self._pages.fragment("item_part.html.j2", item=await self._context.views.item(message))

@@ -18,12 +18,12 @@ from harken.verbs.verb import CallContext
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebContext:
-    """The parts behind HTTP. `desk` makes the one for a request of the person.
+    """The parts behind HTTP. `call_context` makes that of one request of the person.
 
     `metrics` returns the daemon's numbers, `unready` in a word why it cannot work now (empty: it can).
     """
 
-    desk: Callable[[], CallContext]
+    call_context: Callable[[], CallContext]
     inbox: Inbox
     views: Views
     tasks: Tasks
