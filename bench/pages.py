@@ -24,8 +24,8 @@ from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import IngestPolicy
 from harken.model import INBOX, Consumer, Reader, SessionKey
-from harken.sessions.reading import ReadingScope
 from harken.sessions.registry import Sessions
+from harken.sessions.session import MailScope
 from harken.store.sqlite import SqliteStore, open_store
 
 LITTLE: Final = (100, 5)
@@ -76,7 +76,7 @@ async def _looked_at(folder: Path, messages: int, tasks: int) -> AsyncIterator[V
         policies, book = PolicyBook(store.people, IngestPolicy()), TaskBook(store)
         intake = Intake(store, policies, Pairings(clock))
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(), tasks=book)
-        use_cases = Tasks(store, inbox, book, clock, reading_of=lambda _cwd, agent, _named=None: ReadingScope(agent))
+        use_cases = Tasks(store, inbox, book, clock, reading_of=lambda _cwd, agent, _named=None: MailScope(agent))
         for number in range(tasks):
             await use_cases.new(OWNER, NewTask(title=f"Task {number}", dir=f"/work/{number}", prompt="begin"))
         await _fill(store, messages - tasks)

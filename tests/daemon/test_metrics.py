@@ -171,7 +171,8 @@ async def test_what_is_remembered_and_told_apart_is_bounded(tmp_path: Path) -> N
     """A daemon runs for months, and a surface or kind that somebody makes up must not fill its memory."""
     clock = FakeClock()
     message = await _stored(tmp_path, clock)
-    tally = EventCounters({"local"})
+    tally = EventCounters()
+    tally.name_sources(frozenset({"local"}))
     for number in range(MOST_LABELS * 2):
         surface = {"surface": f"s{number}", "deliveries": {f"d-{number}": "m-1"}}
         tally.observe([Event(n=number + 1, at=clock.now(), kind="offered", data=surface)])

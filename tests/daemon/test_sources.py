@@ -16,6 +16,7 @@ import pytest
 from harken.clock import SystemClock
 from harken.config.home import Home
 from harken.config.settings import Settings
+from harken.daemon.metrics import EventCounters
 from harken.daemon.source_set import FeedRunner, SourceSet
 from harken.daemon.supervisor import Supervisor
 from harken.errors import Unavailable
@@ -151,7 +152,7 @@ def test_a_mistake_in_a_source_is_named_at_start(tmp_path: Path, entry: Mapping[
 def made(tmp_path: Path, environ: Mapping[str, str], **entry: object) -> list[McpSource]:
     """Return the sources of a configuration with one entry."""
     settings = Settings(sources={"ci": {"kind": "mcp", **entry}})
-    sources = SourceSet(settings, Home(tmp_path), SystemClock(), environ).sources
+    sources = SourceSet(settings, Home(tmp_path), SystemClock(), environ, EventCounters()).sources
     return [source for source in sources if isinstance(source, McpSource)]
 
 

@@ -43,9 +43,8 @@ from harken.model import (
     Trust,
     WakeResult,
 )
-from harken.sessions.reading import ReadingScope
 from harken.sessions.registry import Sessions
-from harken.sessions.session import Session
+from harken.sessions.session import MailScope, Session
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.surfaces.composer import HookComposer
@@ -223,7 +222,7 @@ async def open_house(folder: Path) -> AsyncIterator[House]:
             store,
             clock,
             bells,
-            lambda _cwd, agent, _named=None: ReadingScope(agent),
+            lambda _cwd, agent, _named=None: MailScope(agent),
             questions=Questions(store, clock),
             naming=lambda *_: None,
         )

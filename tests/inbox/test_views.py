@@ -42,8 +42,8 @@ from harken.model import (
     TaskState,
     Trust,
 )
-from harken.sessions.reading import ReadingScope
 from harken.sessions.registry import Sessions
+from harken.sessions.session import MailScope
 from harken.store.contract.retention import Limits
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
@@ -93,7 +93,7 @@ async def looker(tmp_path: Path) -> AsyncIterator[Looker]:
         policies, pairings, book = PolicyBook(store.people, policy), Pairings(clock), TaskBook(store)
         intake = Intake(store, policies, pairings)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(lease=LEASE), tasks=book)
-        tasks = Tasks(store, inbox, book, clock, reading_of=lambda _cwd, agent, _named=None: ReadingScope(agent))
+        tasks = Tasks(store, inbox, book, clock, reading_of=lambda _cwd, agent, _named=None: MailScope(agent))
         bench = Bench(inbox, Access(store.people, policies, pairings, clock), intake, store, clock)
         yield Looker(Views(store, tasks.list, inbox, clock), tasks, bench)
 

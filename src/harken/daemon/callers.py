@@ -41,9 +41,8 @@ from harken.inbox.caller import NO_SESSION
 from harken.memory import json_bytes
 from harken.model import RULES, RUN, TASK, Consumer, SessionKey, TaskId
 from harken.runs.mark import LOCKS, MARK, UNLIMITED, limit_held, run_of_limit
-from harken.sessions.reading import NamedTask
 from harken.sessions.registry import Sessions
-from harken.sessions.session import Session
+from harken.sessions.session import NamedTask, Session
 
 _log = logging.getLogger("harken.daemon")
 

@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -60,10 +59,9 @@ from harken.inbox.views import Views
 from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
 from harken.memory import json_bytes
-from harken.model import INBOX, LOCAL, Consumer, Draft, Mailbox, SessionKey, timestamp
-from harken.sessions.reading import NamedTask, ReadingOf, ReadingScope, mailboxes_of, trial_of
+from harken.model import INBOX, LOCAL, Draft, Mailbox, SessionKey, timestamp
 from harken.sessions.registry import SessionFiles, Sessions
-from harken.sessions.session import Session
+from harken.sessions.session import MailScopeOf, Session
 from harken.sources.local import LocalSender, Post
 from harken.sources.source import SourceReport
 from harken.store.contract import Store
@@ -101,10 +99,9 @@ class Daemon:
     intake: Intake
     inbox: Inbox
     tasks: Tasks
-    views: Views
     ticker: Ticker
     sign_ins: SignIns
-    reading_of: ReadingOf
+    reading_of: MailScopeOf
     callers: Callers
     access: Access
     policies: PolicyBook
@@ -112,7 +109,6 @@ class Daemon:
     wiring: SessionWiring
     source_set: SourceSet
     rule_wiring: RuleWiring
-    confirmations: Confirmations
     questions: Questions
     counters: EventCounters
     readiness: Readiness
@@ -122,10 +118,20 @@ class Daemon:
     url: str = ""
     port_problem: str = ""
     supervisor: Supervisor | None = None
+    views: Views = field(init=False)
+    confirmations: Confirmations = field(init=False)
     _calls: CallContext = field(init=False)
 
     def __post_init__(self) -> None:
-        """Build what verbs need, once for all callers."""
+        """Build what verbs, pages and questions in sessions need, once for all callers."""
+        self.views = Views(self.store, self.tasks.list, self.inbox, self.clock)
+        self.confirmations = Confirmations(
+            self.store.changes,
+            self.rule_wiring.automation,
+            self.inbox.sessions,
+            self.clock,
+            usual=self.settings.runs,
+        )
         self._calls = CallContext(
             inbox=self.inbox,
             access=self.access,
@@ -256,9 +262,9 @@ class Daemon:
 async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect = connect) -> AsyncIterator[Daemon]:
     """Open the store and join the parts over it."""
     refuse_missing(settings)
-    sources = SourceSet(settings, home, clock, os.environ)
+    counters = EventCounters()
+    sources = SourceSet(settings, home, clock, os.environ, counters)
     journal, bells, ticker = Journal(home.journal_dir), Bells(home.bells_dir), Ticker()
-    counters = EventCounters(sources.counted)
     async with _opened(
         home, clock, journal, opener, after_commit=_after_commit(journal, ticker, counters), bells=bells
     ) as store:
@@ -294,7 +300,6 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 intake=intake,
                 inbox=inbox,
                 tasks=tasks,
-                views=Views(store, tasks.list, inbox, clock),
                 ticker=ticker,
                 sign_ins=SignIns(PageSessions(_token(home), clock, home.page_sessions_file), clock),
                 reading_of=reading_of,
@@ -305,9 +310,6 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 wiring=wiring,
                 source_set=sources,
                 rule_wiring=rule_wiring,
-                confirmations=Confirmations(
-                    store.changes, rule_wiring.automation, inbox.sessions, clock, usual=settings.runs
-                ),
                 questions=questions,
                 counters=counters,
                 readiness=Readiness(store.health.check_writable),
@@ -478,22 +480,10 @@ def _escalation(daemon: Daemon) -> Escalation:
     )
 
 
-def _reading(home: Home, settings: Settings, tasks: TaskBook) -> ReadingOf:
+def _reading(home: Home, settings: Settings, tasks: TaskBook) -> MailScopeOf:
     """Return what decides how a session in a folder reads, or one that was started for a task."""
-
-    def reading_of(cwd: str, agent: Consumer, named: NamedTask | None = None, /) -> ReadingScope:
-        # Programs name their folder without links, whatever links the home or a task's folder was reached by.
-        here = os.path.realpath(cwd.replace("\0", "") or "/")
-        if trial := trial_of(here, Path(os.path.realpath(home.trial_dir))):
-            return ReadingScope(agent, (trial,))
-        if named is not None:
-            return tasks.reading_as(named, here, agent)
-        if in_task := tasks.reading(here):
-            return in_task
-        projects = {name: [str(folder) for folder in project.dirs] for name, project in settings.projects.items()}
-        return ReadingScope(agent, mailboxes_of(cwd, projects))
-
-    return reading_of
+    projects = {name: [str(folder) for folder in project.dirs] for name, project in settings.projects.items()}
+    return partial(tasks.scope_of, home.trial_dir, projects)
 
 
 def _bounds(settings: Settings, sources: SourceSet) -> Bounds:

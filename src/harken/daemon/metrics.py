@@ -386,11 +386,11 @@ class Counts:
 
 
 class EventCounters:
-    """One per daemon. `sources` are those that have a name of their own in what is counted."""
+    """One per daemon."""
 
-    def __init__(self, sources: Collection[str]) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sources = sources
+        self._sources: frozenset[str] = frozenset()
         self._received: Counter[str] = Counter()
         self._deliveries: Counter[Pair] = Counter()
         self._events: Counter[str] = Counter()
@@ -399,6 +399,10 @@ class EventCounters:
         self._unoffered: OrderedDict[str, datetime] = OrderedDict()  # message: when it was received
         self._unseen: OrderedDict[str, datetime] = OrderedDict()
         self._surfaces: OrderedDict[str, str] = OrderedDict()  # delivery: what carried it
+
+    def name_sources(self, names: frozenset[str]) -> None:
+        """Let these sources have a name of their own in what is counted from now on."""
+        self._sources = names
 
     def observe(self, events: Sequence[Event]) -> None:
         """Count the events of a commit."""

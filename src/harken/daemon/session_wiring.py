@@ -26,8 +26,7 @@ from harken.inbox import Inbox
 from harken.inbox.questions import Questions
 from harken.model import SessionKey
 from harken.sessions.events import HookMoment
-from harken.sessions.reading import NamingOf, ReadingOf
-from harken.sessions.session import Session, SessionRecord, Waker
+from harken.sessions.session import MailScopeOf, NamedTaskOf, Session, SessionRecord, Waker
 from harken.store.contract import Store
 from harken.surfaces.composer import HookComposer
 from harken.surfaces.hooks import HookConnection, HookHandler, read_record
@@ -64,10 +63,10 @@ class SessionWiring:
         store: Store,
         clock: Clock,
         bells: Bells,
-        reading_of: ReadingOf,
+        reading_of: MailScopeOf,
         *,
         questions: Questions,
-        naming: NamingOf,
+        naming: NamedTaskOf,
     ) -> None:
         self._inbox = inbox
         self._clock = clock

@@ -30,6 +30,7 @@ from harken.config.home import Home
 from harken.config.settings import HooksSettings, Settings
 from harken.config.source_entries import source_entry
 from harken.daemon import http
+from harken.daemon.metrics import EventCounters
 from harken.daemon.policy import attention_of, configured_policy, trust_of
 from harken.daemon.supervisor import Supervisor, contain
 from harken.dispatch.outbox import Outbox, Placeholders
@@ -130,14 +131,16 @@ def _called(name: str) -> str:
 class SourceSet:
     """The sources in force. `senders` and the other mappings always say what is so now."""
 
-    def __init__(self, settings: Settings, home: Home, clock: Clock, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, settings: Settings, home: Home, clock: Clock, environ: Mapping[str, str], counters: EventCounters
+    ) -> None:
+        self._counters = counters
         self._make = partial(make_source, home=home, clock=clock, environ=environ)
         self._home = home
         self._clock = clock
         self.settings = settings
         self.names = NameSet()
         self.heard_only = NameSet()
-        self.counted = NameSet()
         self.senders: dict[str, ReplySender] = {}
         self._own_senders: Mapping[str, ReplySender] = {}
         self.placeholders: dict[str, PlaceholderWriter] = {}
@@ -280,7 +283,7 @@ class SourceSet:
 
     def _derive(self) -> None:
         self.names.become(self.settings.sources.keys())
-        self.counted.become({LOCAL, *self.settings.sources})
+        self._counters.name_sources(frozenset({LOCAL, *self.settings.sources}))
         self.heard_only.become(heard_only(self.settings))
         senders = {name: each.sender for name, each in self._sources.items() if each.sender is not None}
         _become(self.senders, {**self._own_senders, **senders})

@@ -110,6 +110,7 @@ def hook_host(name: str) -> HookAdapter:
     return host.hooks()
 
 
+@cache
 def hook_adapter(name: str) -> HookAdapter | None:
     """Return how a host's hooks speak; None for what is no host, or has no hooks."""
     host = host_named(name)

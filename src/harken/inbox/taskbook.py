@@ -22,8 +22,8 @@ import anyio
 
 from harken.errors import Conflict, Forbidden, HarkenError, NotFound, TooLong, UserError
 from harken.ingest.sanitise import one_line
-from harken.model import TASK, Consumer, Mailbox, Task, TaskId
-from harken.sessions.reading import NamedTask, ReadingScope
+from harken.model import INBOX, TASK, Consumer, Mailbox, Task, TaskId
+from harken.sessions.session import MailScope, NamedTask
 from harken.store.contract import Store
 
 MOST_NAMED = 20
@@ -71,12 +71,34 @@ class TaskBook:
         """Return the task that a consumer is."""
         return self._tasks.get(TaskId(consumer.removeprefix(TASK))) if consumer.startswith(TASK) else None
 
-    def reading(self, cwd: str) -> ReadingScope | None:
-        """Return how a session in a task's folder reads: the mail of the task, and nothing else."""
-        task = self.of_folder(cwd)
-        return None if task is None else ReadingScope(task.consumer, (task.mailbox,))
+    def scope_of(
+        self,
+        trials: PurePath,
+        projects: Mapping[str, Sequence[str]],
+        cwd: str,
+        agent: Consumer,
+        named: NamedTask | None = None,
+        /,
+    ) -> MailScope:
+        """Return what a session in a folder reads, which by itself would be `agent`, or one started for a task.
 
-    def reading_as(self, named: NamedTask, cwd: str, agent: Consumer) -> ReadingScope:
+        `trials` is the folder of trials, each of which must not take mail that is meant for others. In the folder of a
+        task it is the mail of that task and nothing else; elsewhere the inbox, and that of each project around it.
+        """
+        # Programs name their folder without links, whatever links the home or a task's folder was reached by.
+        here = PurePath(os.path.realpath(cwd.replace("\0", "") or "/"))
+        trials = PurePath(os.path.realpath(trials))
+        if trials in here.parents:
+            return MailScope(agent, (Mailbox(f"trial:{here.relative_to(trials).parts[0]}"),))
+        if named is not None:
+            return self.reading_as(named, str(here), agent)
+        if (task := self.of_folder(str(here))) is not None:
+            return MailScope(task.consumer, (task.mailbox,))
+        path = PurePath(cwd or "/")
+        inside = [name for name, folders in projects.items() if any(path.is_relative_to(each) for each in folders)]
+        return MailScope(agent, (INBOX, *(Mailbox(f"project:{name}") for name in inside)))
+
+    def reading_as(self, named: NamedTask, cwd: str, agent: Consumer) -> MailScope:
         """Return how a session reads that was started for a task: as if it ran in the task's folder.
 
         One that may not be this task, or for which there is none, reads nothing; it is who its folder says.
@@ -85,8 +107,8 @@ class TaskBook:
         try:
             task = self._named(named, inside)
         except HarkenError as exc:
-            return ReadingScope(agent if inside is None else inside.consumer, (), exc)
-        return ReadingScope(task.consumer, (task.mailbox,))
+            return MailScope(agent if inside is None else inside.consumer, (), exc)
+        return MailScope(task.consumer, (task.mailbox,))
 
     def _named(self, named: NamedTask, inside: Task | None) -> Task:
         if named.said_by:

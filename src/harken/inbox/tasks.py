@@ -40,8 +40,7 @@ from harken.model import (
     TaskId,
     fresh_id,
 )
-from harken.sessions.reading import ReadingOf
-from harken.sessions.session import Presence, Session
+from harken.sessions.session import MailScopeOf, Presence, Session
 from harken.store.contract import Store
 
 MAX_TITLE = 120
@@ -67,7 +66,7 @@ class NewTask:
 class Tasks:
     """The use cases of tasks. One per daemon."""
 
-    def __init__(self, store: Store, inbox: Inbox, book: TaskBook, clock: Clock, *, reading_of: ReadingOf) -> None:
+    def __init__(self, store: Store, inbox: Inbox, book: TaskBook, clock: Clock, *, reading_of: MailScopeOf) -> None:
         self._store = store
         self._inbox = inbox
         self._book = book

@@ -21,14 +21,13 @@ from anyio import CancelScope, move_on_after
 from harken.errors import HarkenError
 from harken.memory import json_bytes
 from harken.model import Consumer, Mailbox, SessionKey
-from harken.sessions.reading import NamedTask, ReadingOf, ReadingScope
-from harken.sessions.session import Pusher, Session, SessionRecord
+from harken.sessions.session import MailScope, MailScopeOf, NamedTask, Pusher, Session, SessionRecord
 
 _log = logging.getLogger("harken.sessions")
 UNANSWERED = "whether it can be woken is not known: its program did not say in time"
 
 
-def _reading(session: Session, reading_of: ReadingOf) -> ReadingScope:
+def _reading(session: Session, reading_of: MailScopeOf) -> MailScope:
     return reading_of(session.cwd, session.agent, session.named)
 
 
@@ -129,7 +128,7 @@ class Sessions:
                 # A hook knows the name of its host only; an edge may have been started with another (`--consumer`).
                 consumer = known.agent if session.consumer == session.agent else session.consumer
                 # What it was given as somebody else is offered to whoever that is.
-                known.is_replaced |= known.read(ReadingScope(consumer, session.mailboxes, session.problem))
+                known.is_replaced |= known.read(MailScope(consumer, session.mailboxes, session.problem))
         if known.is_inherited and known.native not in ("", session.native or known.native):
             # Another conversation began in the same process while nobody was there to hear of it.
             known.begin_anew()
@@ -250,14 +249,14 @@ class Sessions:
             return False
         return self.end(key)
 
-    def read_anew(self, reading_of: ReadingOf) -> Sequence[SessionKey]:
+    def read_anew(self, reading_of: MailScopeOf) -> Sequence[SessionKey]:
         """Let every session read as its folder, or its task, now says; return those for which that is a change."""
         changed = [session.key for session in self._live.values() if session.read(_reading(session, reading_of))]
         if changed:
             self.note_change(*changed)
         return changed
 
-    def name_task(self, session: Session, named: NamedTask, reading_of: ReadingOf) -> bool:
+    def name_task(self, session: Session, named: NamedTask, reading_of: MailScopeOf) -> bool:
         """Let a session read as the task that it was started for; return whether that is a change."""
         session.named = named
         is_changed = session.read(_reading(session, reading_of))

@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Protocol, Self
+from typing import Annotated, Final, Protocol, Self
 
 import msgspec
 
 from harken.errors import HarkenError
 from harken.memory import json_bytes
 from harken.model import (
+    INBOX,
     Attention,
     Consumer,
     DeliveryId,
@@ -28,11 +29,11 @@ from harken.model import (
     MessageId,
     Reader,
     SessionKey,
+    TaskId,
     Trust,
     WakeResult,
 )
 from harken.sessions.events import HookEvent, HookMoment
-from harken.sessions.reading import NamedTask, ReadingScope
 from harken.sessions.turns import (
     BLOCK_CHARS,
     FRAME_CHARS,
@@ -142,6 +143,14 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     stops: int = 0
     last_block: MessageId | None = None
     last_owed: tuple[MessageId, ...] = ()
+
+
+_RECORDED: Final = (
+    "key", "agent", "consumer", "host", "client", "cwd", "pid", "mailboxes", "surfaces", "opened_at", "last_active",
+    "process_identity", "is_host_process", "named", "native", "has_many", "shares_connection", "reports_results",
+    "reports_interrupts", "is_helper", "is_one_shot", "is_busy", "turn", "result_bytes", "transcript",
+)  # fmt: skip
+"""The fields that a session and its record have alike."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -299,7 +308,7 @@ class Session:
         """Whether a message may push to this session: nothing that concerns it is muted."""
         return not is_muted(message, mutes, session=self.key, consumer=self.consumer)
 
-    def read(self, reading: ReadingScope) -> bool:
+    def read(self, reading: MailScope) -> bool:
         """Read like this from now on; return whether that is a change."""
         self.problem = reading.problem
         if (self.consumer, self.mailboxes) == (reading.consumer, reading.mailboxes):
@@ -572,38 +581,14 @@ class Session:
     def record(self) -> SessionRecord:
         """What is kept of it over a restart."""
         return SessionRecord(
-            key=self.key,
-            agent=self.agent,
-            consumer=self.consumer,
-            host=self.host,
-            client=self.client,
-            cwd=self.cwd,
-            pid=self.pid,
-            mailboxes=self.mailboxes,
-            surfaces=self.surfaces,
-            opened_at=self.opened_at,
-            last_active=self.last_active,
-            process_identity=self.process_identity,
-            is_host_process=self.is_host_process,
-            named=self.named,
-            native=self.native,
-            has_many=self.has_many,
-            shares_connection=self.shares_connection,
-            reports_results=self.reports_results,
-            reports_interrupts=self.reports_interrupts,
-            is_helper=self.is_helper,
-            is_one_shot=self.is_one_shot,
-            is_busy=self.is_busy,
-            turn=self.turn,
+            **{name: getattr(self, name) for name in _RECORDED},
             moments=tuple(sorted(self.moments)),
             notice_moments=tuple(sorted(self.notice_moments)),
             moment_chars=dict(self.moment_chars),
-            result_bytes=self.result_bytes,
             edges=(*self.edges.difference(self.connections), *self.connections),
             carriers=tuple(self._turns.records),
             noticed=tuple(self._noticed),
             oversize=tuple(self._oversize),
-            transcript=self.transcript,
             last_notice=self._last_notice,
             stops=self._stops,
             last_block=self._last_block,
@@ -614,36 +599,12 @@ class Session:
     def inherited(cls, record: SessionRecord) -> Self:
         """Return a session as it was before a restart; what it is doing now, something has to say first."""
         session = cls(
-            key=record.key,
-            agent=record.agent,
-            consumer=record.consumer,
-            host=record.host,
-            client=record.client,
-            cwd=record.cwd,
-            pid=record.pid,
-            mailboxes=record.mailboxes,
-            surfaces=record.surfaces,
-            opened_at=record.opened_at,
-            last_active=record.last_active,
-            process_identity=record.process_identity,
-            is_host_process=record.is_host_process,
-            named=record.named,
-            native=record.native,
-            has_many=record.has_many,
-            shares_connection=record.shares_connection,
-            reports_results=record.reports_results,
-            reports_interrupts=record.reports_interrupts,
-            is_helper=record.is_helper,
-            is_one_shot=record.is_one_shot,
+            **{name: getattr(record, name) for name in _RECORDED},
             is_inherited=True,
-            is_busy=record.is_busy,
-            turn=record.turn,
             moments=set(record.moments),
             notice_moments=frozenset(record.notice_moments),
             moment_chars=record.moment_chars,
-            result_bytes=record.result_bytes,
             edges=frozenset(record.edges),
-            transcript=record.transcript,
         )
         session._awaited = frozenset(record.edges)
         session._turns = TurnLog.inherited(record.carriers)
@@ -690,3 +651,36 @@ def is_muted(message: Message, mutes: Collection[Mute], *, session: str = "", co
     names = {("channel", message.channel), ("sender", message.sender.id), ("sender", message.sender.name)}
     names |= {("session", session), ("session", consumer)} if session else set()
     return any((mute.kind, mute.name) in names for mute in mutes)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTask:
+    """The task that a session was started for, wherever it runs: on the command line, or in the environment."""
+
+    id: TaskId
+    said_by: str = ""  # the agent in whose session that was said; empty for the person, who alone may
+
+
+@dataclass(frozen=True, slots=True)
+class MailScope:
+    """As whom a session reads, and what: its folder decides, or the task that was named for it."""
+
+    consumer: Consumer
+    mailboxes: tuple[Mailbox, ...] = (INBOX,)
+    problem: HarkenError | None = None  # why it reads nothing: the named task is not there, or not for it
+
+
+class MailScopeOf(Protocol):
+    """Decides how a session reads."""
+
+    def __call__(self, cwd: str, agent: Consumer, named: NamedTask | None = None, /) -> MailScope:
+        """Return how a session in a folder reads, which by itself would be `agent`."""
+        ...
+
+
+class NamedTaskOf(Protocol):
+    """Decides whether a session may be the task that was named for it."""
+
+    def __call__(self, task: str, pid: int, host: str, /) -> NamedTask | None:
+        """Return the task as a process of a host has named it, and whether an agent has; None when it named none."""
+        ...

@@ -30,8 +30,7 @@ from harken.hosts.registry import hook_adapter, host_named
 from harken.inbox import Inbox
 from harken.model import TASK, SessionKey, TaskId
 from harken.sessions.events import HookEvent, HookMoment
-from harken.sessions.reading import NamedTask, ReadingOf
-from harken.sessions.session import Session, Waker
+from harken.sessions.session import MailScopeOf, NamedTask, Session, Waker
 from harken.sessions.turns import TurnPhase
 from harken.surfaces.composer import NO_TEXT, HookComposer, HookText, SurfaceProfile
 from harken.surfaces.socket import LineReader, sound_json
@@ -76,7 +75,7 @@ class HookHandler:
         composer: HookComposer,
         *,
         wakers: MakeWakers,
-        reading_of: ReadingOf,
+        reading_of: MailScopeOf,
         bell_of: Callable[[SessionKey], str],
     ) -> None:
         self._inbox = inbox

@@ -45,8 +45,7 @@ from harken.hosts.registry import host_named, host_of_client
 from harken.inbox import Caller, Role
 from harken.memory import json_bytes
 from harken.sessions.calls import CallLog
-from harken.sessions.reading import NamedTask
-from harken.sessions.session import Pusher, Session
+from harken.sessions.session import NamedTask, Pusher, Session
 from harken.surfaces.mcp.services import AgentServices, Ask, FormChoice, FormQuestion, choice, tool_hint
 from harken.surfaces.socket import MAX_LINE
 from harken.verbs.table import TOOLS, find_tool

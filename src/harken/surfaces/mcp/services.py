@@ -18,7 +18,7 @@ from harken.inbox.automation import ActionDetails
 from harken.inbox.tasks import Tasks
 from harken.model import Message
 from harken.rules.prompt import plain_or_quoted
-from harken.sessions.reading import NamedTask, ReadingOf
+from harken.sessions.session import MailScopeOf, NamedTask
 from harken.sources.source import SourceReport
 
 # What a hint tells a person to run, and what an agent does instead.
@@ -42,7 +42,7 @@ class AgentServices:
     inbox: Inbox
     tasks: Tasks
     clock: Clock
-    reading_of: ReadingOf
+    reading_of: MailScopeOf
     named_by: Callable[[str], NamedTask | None] = lambda _host: None  # the task that an edge was started for
     sources: Callable[[], Sequence[SourceReport]] = tuple
 
