@@ -124,9 +124,16 @@ def test_every_attack_names_the_tests_that_show_what_stops_it() -> None:
 def test_every_file_that_the_architecture_names_is_there() -> None:
     """The page is read beside the code: a module that was moved must be moved there, too."""
     text = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
-    named = {name.removeprefix("src/harken/") for name in re.findall(r"`((?:[\w*]+/)+[\w*]+\.py)`", text)}
-    for package, row in re.findall(r"^\| `src/harken/(\w+)` \|(.*)$", text, re.MULTILINE):
-        named |= {f"{package}/**/{module}" for module in re.findall(r"`(\w+\.py)`", row)}
     source = ROOT / "src" / "harken"
+    named = set(re.findall(r"`((?:[\w*]+/)+[\w*]+\.py)`", text))
+    tree = text.partition("src/harken/\n")[2].partition("```")[0]
+    place = ""
+    for line in tree.splitlines():
+        place = line.split()[0] if line[2] != " " else place
+        folder = place if place.endswith("/") else ""
+        named |= {place, *(f"{folder}{module}" for module in re.findall(r"[\w/]+\.py\b", line) if module != place)}
     assert len(named) > 50
     assert [name for name in sorted(named) if not any(source.glob(name))] == []
+    packages = {f"{each.name}/" for each in source.iterdir() if (each / "__init__.py").exists()}
+    modules = {each.name for each in source.glob("*.py") if not each.name.startswith("__")}
+    assert (packages | modules) - named == set()
