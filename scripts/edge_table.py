@@ -1,7 +1,6 @@
 """Writes what the edge must know of the hosts: `src/harken/edge/host_table.py`, from the hosts' own declarations.
 
-The edge imports nothing of Harken, because an agent waits for its start. Run by `make check` with `--check`, which
-writes nothing and ends with 1 when the file is not what it would write.
+The edge imports nothing of Harken, because an agent waits for its start.
 """
 
 from __future__ import annotations
@@ -13,10 +12,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 from harken.hosts.host import Host
 from harken.hosts.registry import built_in_hosts
+from scripts.generated import PACKAGE, run
 
-TABLE: Final = Path(__file__).resolve().parent.parent / "src" / "harken" / "edge" / "host_table.py"
+TABLE: Final = PACKAGE / "edge" / "host_table.py"
 WIDTH: Final = 115
 # What no host sets, and the daemon wants to know all the same.
 OF_EVERY_HOOK: Final = ("HARKEN_TASK", "HOME", "PATH")
@@ -54,16 +56,5 @@ def _names(constant: str, names: Iterable[str]) -> str:
     return f"{constant} = (\n{''.join(quoted)})\n"
 
 
-def main(arguments: list[str]) -> int:
-    """Write the table, or with `--check` say whether it is current."""
-    text = table()
-    if "--check" not in arguments:
-        TABLE.write_text(text, encoding="utf-8")
-        return 0
-    is_current = TABLE.is_file() and TABLE.read_text(encoding="utf-8") == text
-    sys.stdout.write("edge table: current\n" if is_current else "edge table: run `python scripts/edge_table.py`\n")
-    return 0 if is_current else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run("edge_table", TABLE, table, sys.argv[1:]))

@@ -1,25 +1,30 @@
 """Writes what the command line must know of the verbs: `src/harken/cli/verb_options.py`, from their declarations.
 
-The command line imports no verb, because its start-up is felt. Run by `make check` with `--check`, which writes nothing
-and ends with 1 when the file is not what it would write.
+The command line imports no verb, because its start-up is felt.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final, get_args, get_origin
 
 import msgspec
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 from harken.verbs.table import VERBS
 from harken.verbs.verb import Arguments
+from scripts.generated import PACKAGE, run
 
-TABLE: Final = Path(__file__).resolve().parent.parent / "src" / "harken" / "cli" / "verb_options.py"
+TABLE: Final = PACKAGE / "cli" / "verb_options.py"
+WIDTH: Final = 120
 PLAIN: Final = (str, int, float, bool, type(None))
-HEAD: Final = '''"""The arguments of verbs as options: flag, default, help.
+HEAD: Final = '''"""Verbs on the command line: the help of each, and of its arguments the flag, default and help.
 
 Written by `scripts/verb_table.py` from the verbs: change those.
 """
@@ -32,14 +37,31 @@ from typing import Final
 
 VerbOption = tuple[str, str | float | bool | None, str]
 
-VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
+VERB_HELP: Final[Mapping[str, str]] = MappingProxyType(
     {
 '''
+MIDDLE: Final = """    }
+)
+
+VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
+    {
+"""
 
 
 def table() -> str:
     """Return the whole module."""
-    return HEAD + "".join(_verb(verb.name, verb.arguments) for verb in VERBS) + "    }\n)\n"
+    helps = (_help(verb.name, inspect.getdoc(verb.arguments) or "") for verb in VERBS)
+    options = (_verb(verb.name, verb.arguments) for verb in VERBS)
+    return "".join((HEAD, *helps, MIDDLE, *options, "    }\n)\n"))
+
+
+def _help(name: str, text: str) -> str:
+    line = f"        {json.dumps(name)}: {json.dumps(text)},\n"
+    if len(line) <= WIDTH + 1:  # with its end
+        return line
+    *most, last = textwrap.wrap(text, WIDTH - 15)
+    parts = "".join(f"            {json.dumps(part)}\n" for part in (*(f"{each} " for each in most), last))
+    return f"        {json.dumps(name)}: (\n{parts}        ),\n"
 
 
 def _verb(name: str, arguments: type[Arguments]) -> str:
@@ -54,7 +76,7 @@ def _rows(arguments: type[Arguments]) -> Iterator[str]:
         meta = _meta(field.type)
         own: dict[str, str] = meta.extra or {}
         flag = own.get("flag") or "--" + field.name.replace("_", "-")
-        text = own.get("command") or meta.description or ""
+        text = meta.description or ""
         values = ", ".join((json.dumps(flag), repr(field.default).replace("'", '"'), json.dumps(text)))
         yield f'            "{field.name}": ({values}),\n'
 
@@ -64,16 +86,5 @@ def _meta(kind: object) -> msgspec.Meta:
     return next((each for each in found if isinstance(each, msgspec.Meta)), msgspec.Meta())
 
 
-def main(arguments: list[str]) -> int:
-    """Write the table, or with `--check` say whether it is current."""
-    text = table()
-    if "--check" not in arguments:
-        TABLE.write_text(text, encoding="utf-8")
-        return 0
-    is_current = TABLE.exists() and TABLE.read_text(encoding="utf-8") == text
-    sys.stdout.write("verb table: current\n" if is_current else "verb table: stale, run scripts/verb_table.py\n")
-    return 0 if is_current else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run("verb_table", TABLE, table, sys.argv[1:]))

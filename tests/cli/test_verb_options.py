@@ -8,8 +8,8 @@ import sys
 import click
 import pytest
 
-from harken.cli.verb_options import VERB_OPTIONS
-from harken.cli.verbs import verb_option
+from harken.cli.verb_options import VERB_HELP, VERB_OPTIONS
+from harken.cli.verbs import verb_command, verb_option
 from harken.verbs.table import VERBS
 from scripts import verb_table
 
@@ -33,11 +33,26 @@ def test_option_has_the_flag_the_default_and_the_help_of_the_argument() -> None:
 
     peek, sender = command.params
     assert isinstance(sender, click.Option)
-    assert (sender.opts, sender.default, sender.help) == (["--from"], "", "Who it is from; you when left out.")
+    assert (sender.opts, sender.default, sender.help) == (["--from"], "", "Who it is from; else you.")
     assert isinstance(peek, click.Option)
     assert (peek.opts, peek.is_flag, peek.help) == (["--peek"], True, "Look without taking.")
     with pytest.raises(KeyError):
         verb_option("send", "nonsense")
+
+
+def test_command_has_the_help_of_its_verb_and_then_its_own() -> None:
+    """What a verb does is said once; how it is typed is said where it is typed."""
+
+    @verb_command("pull")
+    def command(_asked: object) -> None:
+        """It counts as seen when it was printed."""
+
+    @verb_command("channel_ack", "ack")
+    def other(_asked: object) -> None:
+        pass
+
+    assert (command.name, command.help) == ("pull", f"{VERB_HELP['pull']}\n\nIt counts as seen when it was printed.")
+    assert (other.name, other.help) == ("ack", VERB_HELP["channel_ack"])
 
 
 def test_command_line_loads_no_verb_and_no_codec_to_show_its_help() -> None:

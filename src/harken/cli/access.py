@@ -6,7 +6,7 @@ import click
 
 from harken.cli.output import clock_time
 from harken.cli.times import Length
-from harken.cli.verbs import Invocation, verb, verb_option
+from harken.cli.verbs import Invocation, verb_command, verb_option
 from harken.control.client import Result
 from harken.display import one_line
 from harken.times import LENGTHS
@@ -17,62 +17,56 @@ _source = verb_option("allow", "source", show_default=True)
 _kind = click.argument("kind", type=click.Choice(KINDS))
 
 
-@verb("allow")
+@verb_command("allow")
 @click.argument("sender")
 @_source
 @verb_option("allow", "as_owner")
 def allow(asked: Invocation, *, sender: str, source: str, as_owner: bool) -> None:
-    """Let a sender reach sessions."""
     result = _ask(asked, "allow", sender=sender, source=source, as_owner=as_owner)
     if not asked.as_json:
         what = "speaks for you" if result["trust"] == "owner" else "is known and may reach sessions"
         asked.screen.line(f"{_sender(result)} {what}.")
 
 
-@verb("deny")
+@verb_command("deny")
 @click.argument("sender")
 @_source
 def deny(asked: Invocation, *, sender: str, source: str) -> None:
-    """Let a sender only be counted: stored, and shown when asked for."""
     result = _ask(asked, "deny", sender=sender, source=source)
     if not asked.as_json:
         asked.screen.line(f"{_sender(result)} is only counted from now on.")
 
 
-@verb("pair")
+@verb_command("pair")
 def pair(asked: Invocation) -> None:
-    """Make a code that admits the one sender who sends it."""
     result = _ask(asked, "pair")
     if not asked.as_json:
         until = clock_time(result["until"])
         asked.screen.line(f"{one_line(result['code'])}  admits the first who sends it, until {until}.")
 
 
-@verb("mute")
+@verb_command("mute")
 @_kind
 @click.argument("name")
 @click.option("--for", "seconds", metavar="TIME", type=Length(), help=f"For this long: {LENGTHS}.")
 def mute(asked: Invocation, *, kind: str, name: str, seconds: float | None) -> None:
-    """Keep a channel, sender or session from being pushed to. What comes is stored all the same."""
     result = _ask(asked, "mute", kind=kind, name=name, seconds=seconds)
     if not asked.as_json:
         until = f" until {clock_time(result['until'])}" if result["until"] else ""
         asked.screen.line(f"{result['kind']} {one_line(result['name'])} is muted{until}; what comes is stored.")
 
 
-@verb("unmute")
+@verb_command("unmute")
 @_kind
 @click.argument("name")
 def unmute(asked: Invocation, *, kind: str, name: str) -> None:
-    """End a mute."""
     result = _ask(asked, "unmute", kind=kind, name=name)
     if not asked.as_json:
         asked.screen.line(f"{result['kind']} {one_line(result['name'])} is not muted.")
 
 
 def _ask(asked: Invocation, method: str, **params: object) -> Result:
-    with asked.daemon() as daemon:
-        result = daemon.ask(method, **params)
+    result = asked.ask(method, **params)
     if asked.as_json:
         asked.print_json(result)
     return result

@@ -17,7 +17,7 @@ from harken.cli.complete import messages, rule_names, tool_words, waiting_action
 from harken.cli.connect import complete_hosts
 from harken.cli.output import note_to_person
 from harken.cli.progress import SlowNotice
-from harken.cli.verbs import Invocation, verb, verb_option
+from harken.cli.verbs import Invocation, verb, verb_command, verb_option
 from harken.control.client import ANSWER_SECONDS, DaemonClient, DaemonConnection, Result, dial
 from harken.errors import Conflict, NotFound, Unavailable, UserError
 
@@ -30,15 +30,13 @@ BEGIN_SECONDS = 3600.0  # a folder may be taken by another run for long
 YES, NO = "yes", "no"
 
 
-@verb("pause")
+@verb_command("rules_pause", "pause")
 def pause(asked: Invocation) -> None:
-    """Let no rule fire, and start no run of one, until `resume`. Messages keep arriving, and runs that began go on."""
     _switch(asked, "rules_pause", "paused: messages keep arriving, and no rule fires. harken channel resume", "paused")
 
 
-@verb("resume")
+@verb_command("rules_resume", "resume")
 def resume(asked: Invocation) -> None:
-    """Let rules fire again. What came meanwhile was judged, and stays held back."""
     _switch(asked, "rules_resume", "resumed: rules fire for what comes from now on", "in force")
 
 
@@ -106,11 +104,12 @@ def _answered(daemon: DaemonClient, ref: str, *, is_yes: bool) -> Result:
     shell_complete=tool_words,
     help="A tool it may use; again for each.",
 )
-@click.option(
-    "--workdir",
+@verb_option(
+    "run_now",
+    "workdir",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The folder it works in; else one of its own.",
+    default=None,
 )
 @verb_option("run_now", "prompt", metavar="TEXT")
 @click.option("--follow", "-f", "is_followed", is_flag=True, help="Show what it prints until it is over.")

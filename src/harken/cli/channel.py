@@ -16,7 +16,7 @@ from harken.cli.actions import confirm, pause, resume, run
 from harken.cli.complete import channel_names, mailboxes, sources_of_channels
 from harken.cli.output import DIM, Screen, clock_time, note_to_person
 from harken.cli.rules import LIST, RELOAD, look
-from harken.cli.verbs import Invocation, verb, verb_option
+from harken.cli.verbs import Invocation, verb, verb_command, verb_option
 from harken.control.client import Result
 from harken.display import one_line
 
@@ -58,12 +58,10 @@ _name = click.argument("name", metavar="[NAME]", default="", shell_complete=chan
 _source = verb_option("channel", "source", shell_complete=sources_of_channels)
 
 
-@verb("list")
+@verb_command("channels", "list")
 @verb_option("channels", "limit", show_default=True)
 def list_channels(asked: Invocation, *, limit: int) -> None:
-    """Show the channels, the last active first: unread, all, when, and the beginning of the newest message."""
-    with asked.daemon() as daemon:
-        found = daemon.ask("channels", limit=limit)
+    found = asked.ask("channels", limit=limit)
     if asked.as_json:
         asked.print_json(found)
         return
@@ -72,14 +70,13 @@ def list_channels(asked: Invocation, *, limit: int) -> None:
         note_to_person("No channel yet. Listen to an MCP server: harken source add NAME --url URL")
 
 
-@verb(SHOW)
+@verb_command("channel", SHOW)
 @click.argument("name", metavar="NAME", shell_complete=channel_names)
 @_source
-@click.option("--limit", default=20, show_default=True, help="At most this many.")
+@verb_option("channel", "limit", show_default=True)
 def show(asked: Invocation, *, name: str, source: str, limit: int) -> None:
-    """Show the newest messages of a channel, the newest last. `harken channel NAME` is the same."""
-    with asked.daemon() as daemon:
-        found = daemon.ask("channel", channel=name, source=source, limit=limit)
+    """`harken channel NAME` is the same."""
+    found = asked.ask("channel", channel=name, source=source, limit=limit)
     if asked.as_json:
         asked.print_json(found)
         return
@@ -87,16 +84,12 @@ def show(asked: Invocation, *, name: str, source: str, limit: int) -> None:
         asked.screen.row(record)
 
 
-@verb("ack")
+@verb_command("channel_ack", "ack")
 @_name
 @_source
 def ack(asked: Invocation, *, name: str, source: str) -> None:
-    """Mark what is in a channel as seen by you. Without NAME, in all channels.
-
-    Of each channel the newest 500 messages are looked at. What agents have seen does not change.
-    """
-    with asked.daemon() as daemon:
-        found = daemon.ask("channel_ack", channel=name, source=source)
+    """Of each channel the newest 500 messages are looked at. What agents have seen does not change."""
+    found = asked.ask("channel_ack", channel=name, source=source)
     if asked.as_json:
         asked.print_json(found)
         return
@@ -107,16 +100,12 @@ def ack(asked: Invocation, *, name: str, source: str) -> None:
     asked.screen.line(f"{found['acknowledged']} seen by you: {names}")
 
 
-@verb("inject")
+@verb_command("channel_inject", "inject")
 @_name
 @_source
 @verb_option("channel_inject", "to", metavar="MAILBOX", shell_complete=mailboxes)
 def inject(asked: Invocation, *, name: str, source: str, to: str) -> None:
-    """Hand the 10 most recent channel messages to an agent, as data.
-
-    A busy agent gets them between two tool calls, another one with its next prompt. Without NAME, of all channels whose
-    messages go with prompts.
-    """
+    """Without NAME, of all channels whose messages go with prompts."""
     # Named here and not by the daemon: it is asked again when the connection breaks, and must be done once.
     key = f"cli-{os.urandom(12).hex()}"
     with asked.daemon() as daemon:

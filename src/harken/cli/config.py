@@ -48,8 +48,7 @@ def reload(asked: Invocation) -> None:
     from harken.cli.authority import refuse_agent
 
     refuse_agent(asked, "change the settings")
-    with asked.daemon() as daemon:
-        found = daemon.ask("reload")
+    found = asked.ask("reload")
     if asked.as_json:
         asked.print_json(found)
         return

@@ -13,7 +13,7 @@ from harken.cli.complete import consumers
 from harken.cli.open import browser_row
 from harken.cli.output import Screen, clock_time, json_text, sender_of
 from harken.cli.source_show import show_sources
-from harken.cli.verbs import Invocation, verb, verb_option
+from harken.cli.verbs import Invocation, verb, verb_command, verb_option
 from harken.control.client import DaemonClient, NoDaemon, Result
 from harken.display import author_name, one_line, reader_name
 from harken.errors import Unavailable
@@ -26,12 +26,9 @@ STATUS_SECONDS = 10.0
 LEFT_OUT = "Not given when the consumer began (see it: harken list --mailbox NAME --before SEQ)"
 
 
-@verb("status")
+@verb_command("status")
 def status(asked: Invocation) -> None:
-    """Show the daemon, sessions, consumers, what waits and what is parked.
-
-    Exits with 5 when no daemon runs, and does not start one.
-    """
+    """Exits with 5 when no daemon runs, and does not start one."""
     from harken.setup.service import installed
 
     try:
@@ -50,12 +47,10 @@ def status(asked: Invocation) -> None:
         asked.screen.hint(f"Service: {short(file)}; see harken service status")
 
 
-@verb("stats")
+@verb_command("stats")
 @verb_option("stats", "consumer", shell_complete=consumers)
 def stats(asked: Invocation, *, consumer: str) -> None:
-    """Count what waits for a consumer."""
-    with asked.daemon() as daemon:
-        found = daemon.ask("stats", consumer=consumer)
+    found = asked.ask("stats", consumer=consumer)
     if asked.as_json:
         asked.print_json(found)
         return

@@ -11,7 +11,7 @@ import click
 
 from harken.cli.complete import channels, consumers, mailboxes, messages
 from harken.cli.output import Screen, clock_time, note_to_person, place_of
-from harken.cli.verbs import Invocation, verb, verb_option
+from harken.cli.verbs import Invocation, verb_command, verb_option
 from harken.control.client import DaemonClient, Result
 from harken.display import YOU, author_name, one_line, reader_name
 from harken.errors import TooLong, UserError
@@ -21,6 +21,7 @@ MOST_TAKEN = 100
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 SPARE_SECONDS = 15.0
 WAIT_SECONDS = 50.0
+PRIORITIES = click.Choice(["high", "normal", "low"])
 
 
 class Seconds(click.FloatRange):
@@ -35,26 +36,19 @@ class Seconds(click.FloatRange):
         return self.fail(f"{value!r} is not a number of seconds.", param, ctx) if isnan(seconds) else seconds
 
 
-_consumer = verb_option("pull", "consumer", shell_complete=consumers)
-
-
-as_file_option = verb_option("send", "as_file")
-
-
-@verb("send")
+@verb_command("send")
 @click.argument("text", nargs=-1)
 @verb_option("send", "sender", metavar="NAME")
 @verb_option("send", "channel", shell_complete=channels)
 @verb_option("send", "to", metavar="MAILBOX", shell_complete=mailboxes)
-@verb_option("send", "priority", type=click.Choice(["high", "normal", "low"]), show_default=True, help=None)
+@verb_option("send", "priority", type=PRIORITIES, show_default=True)
 @verb_option("send", "conversation")
 @verb_option("send", "upstream_id")
-@as_file_option
+@verb_option("send", "as_file")
 def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **options: str | bool) -> None:
-    """Send a message, and say what will happen to it.
+    """TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin.
 
-    TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin. One that is too long is refused; with
-    --as-file, to a task, it becomes a file in the task's folder.
+    One that is too long is refused; with --as-file, to a task, it becomes a file in the task's folder.
     """
     body = text_or_stdin(text, 'Say something: harken send "the build is red"')
     # Named here and not by the daemon: it is sent again when the connection breaks, and must be stored once.
@@ -72,14 +66,13 @@ def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **option
     note_file(sent)
 
 
-@verb("list")
+@verb_command("list")
 @verb_option("list", "mailbox", shell_complete=mailboxes)
 @verb_option("list", "channel", shell_complete=channels)
 @verb_option("list", "sender")
-@verb_option("list", "limit", show_default=True, help=f"At most this many, and {MOST_SHOWN} at once.")
+@verb_option("list", "limit", show_default=True)
 @verb_option("list", "before", metavar="SEQ")
 def list_messages(asked: Invocation, **options: str | int) -> None:
-    """Show the newest messages, the newest last."""
     with asked.daemon() as daemon:
         found = daemon.ask("list", **options)
         mailbox = str(options["mailbox"])
@@ -88,31 +81,25 @@ def list_messages(asked: Invocation, **options: str | int) -> None:
     _note_most(asked, options["limit"], "Older ones: --before SEQ")
 
 
-@verb("search")
+@verb_command("search")
 @click.argument("words", nargs=-1, required=True)
 @verb_option("search", "mailbox", shell_complete=mailboxes)
 @verb_option("search", "channel", shell_complete=channels)
 @verb_option("search", "sender")
-@verb_option("search", "limit", show_default=True, help=f"At most this many, and {MOST_SHOWN} at once.")
+@verb_option("search", "limit", show_default=True)
 def search(asked: Invocation, *, words: tuple[str, ...], **options: str | int) -> None:
-    """Find messages that contain all the words, the newest first."""
-    with asked.daemon() as daemon:
-        found = daemon.ask("search", text=" ".join(words), **options)
+    found = asked.ask("search", text=" ".join(words), **options)
     _show_rows(asked, found, "No message contains all of that.")
     _note_most(asked, options["limit"], "More words find fewer.")
 
 
-@verb("read")
+@verb_command("read")
 @click.argument("ref", metavar="ID", shell_complete=messages)
 @verb_option("read", "offset", type=click.IntRange(min=0), metavar="N")
 @verb_option("read", "limit", type=click.IntRange(min=1), metavar="CHARS")
 def read(asked: Invocation, *, ref: str, offset: int | None, limit: int | None) -> None:
-    """Show a message, who has it, and the replies to it.
-
-    ID is a message id, its beginning, or #seq. With --offset or --limit, a part of a long text.
-    """
-    with asked.daemon() as daemon:
-        found = daemon.ask("read", ref=ref, offset=offset, limit=limit)
+    """ID is a message id, its beginning, or #seq."""
+    found = asked.ask("read", ref=ref, offset=offset, limit=limit)
     if asked.as_json:
         asked.print_json(found)
     elif "offset" in found:
@@ -121,13 +108,13 @@ def read(asked: Invocation, *, ref: str, offset: int | None, limit: int | None) 
         _show_details(asked.screen, found)
 
 
-@verb("pull")
-@_consumer
+@verb_command("pull")
+@verb_option("pull", "consumer", shell_complete=consumers)
 @verb_option("pull", "channel", shell_complete=channels)
-@verb_option("pull", "limit", show_default=True, help=f"At most this many, and {MOST_TAKEN} at once.")
+@verb_option("pull", "limit", show_default=True)
 @verb_option("pull", "peek")
 def pull(asked: Invocation, **options: str | int | bool) -> None:
-    """Take what is unread. It counts as seen when it was printed."""
+    """It counts as seen when it was printed."""
     with asked.daemon() as daemon:
         pulled = daemon.ask("pull", **options)
         _hand_over(asked, daemon, pulled)
@@ -137,15 +124,12 @@ def pull(asked: Invocation, **options: str | int | bool) -> None:
         note_to_person("Nothing is unread.")
 
 
-@verb("wait")
-@_consumer
+@verb_command("wait")
+@verb_option("wait", "consumer", shell_complete=consumers)
 @click.option("--timeout", default=WAIT_SECONDS, show_default=True, type=Seconds(), help="Seconds to wait.")
-@verb_option("wait", "limit", show_default=True, help=f"At most this many, and {MOST_TAKEN} at once.")
+@verb_option("wait", "limit", show_default=True)
 def wait(asked: Invocation, *, timeout: float, consumer: str, limit: int) -> None:
-    """Take what is unread, waiting for it.
-
-    Exits with 0 also when nothing came. Ctrl-C takes nothing.
-    """
+    """Exits with 0 also when nothing came. Ctrl-C takes nothing."""
     end = monotonic() + timeout
     with asked.daemon() as daemon:
         while True:
@@ -159,13 +143,11 @@ def wait(asked: Invocation, *, timeout: float, consumer: str, limit: int) -> Non
         note_to_person(f"Nothing came within {timeout:g} second{'' if timeout == 1 else 's'}.")
 
 
-@verb("ack")
+@verb_command("ack")
 @click.argument("refs", nargs=-1, required=True, metavar="ID...", shell_complete=messages)
-@_consumer
+@verb_option("ack", "consumer", shell_complete=consumers)
 def ack(asked: Invocation, *, refs: tuple[str, ...], consumer: str) -> None:
-    """Mark messages as seen without taking them."""
-    with asked.daemon() as daemon:
-        result = daemon.ask("ack", refs=list(refs), consumer=consumer)
+    result = asked.ask("ack", refs=list(refs), consumer=consumer)
     if asked.as_json:
         asked.print_json(result)
         return
@@ -175,14 +157,13 @@ def ack(asked: Invocation, *, refs: tuple[str, ...], consumer: str) -> None:
         print(f"{one_line(message_id)}  seen by {reader_name(consumer or YOU)}")
 
 
-@verb("reply")
+@verb_command("reply")
 @click.argument("ref", metavar="ID", shell_complete=messages)
 @click.argument("text", nargs=-1)
 def reply(asked: Invocation, *, ref: str, text: tuple[str, ...]) -> None:
-    """Answer a message where it came from. `-`, or no TEXT and a pipe, reads stdin."""
+    """`-`, or no TEXT and a pipe, reads stdin."""
     body = text_or_stdin(text, f'Say what to answer: harken reply {ref} "thank you"')
-    with asked.daemon() as daemon:
-        result = daemon.ask("reply", ref=ref, body=body, key=os.urandom(12).hex())
+    result = asked.ask("reply", ref=ref, body=body, key=os.urandom(12).hex())
     if asked.as_json:
         asked.print_json(result)
         return

@@ -13,7 +13,7 @@ import click
 
 from harken.cli import complete
 from harken.cli.output import clock_time, note_to_person
-from harken.cli.verbs import Invocation, or_subcommand, verb, verb_option
+from harken.cli.verbs import Invocation, or_subcommand, verb, verb_command, verb_option
 from harken.control.client import Result
 from harken.display import one_line
 
@@ -46,11 +46,9 @@ def has_display() -> bool:
 
 
 @or_subcommand
-@verb("browsers")
+@verb_command("browsers")
 def browsers(asked: Invocation) -> None:
-    """Show the browsers that are signed in to the page, and when each was used last."""
-    with asked.daemon() as daemon:
-        found = daemon.ask("browsers")
+    found = asked.ask("browsers")
     if asked.as_json:
         asked.print_json(found)
         return
@@ -59,13 +57,11 @@ def browsers(asked: Invocation) -> None:
         note_to_person("No browser is signed in. To sign one in: harken open")
 
 
-@verb("sign-out")
+@verb_command("sign_out")
 @click.argument("names", nargs=-1, metavar="ID...", shell_complete=complete.browsers)
 @verb_option("sign_out", "is_all")
 def sign_out(asked: Invocation, *, names: tuple[str, ...], is_all: bool) -> None:
-    """Sign browsers out of the page. What is open in them ends too."""
-    with asked.daemon() as daemon:
-        result = daemon.ask("sign_out", browsers=list(names), is_all=is_all)
+    result = asked.ask("sign_out", browsers=list(names), is_all=is_all)
     if asked.as_json:
         asked.print_json(result)
         return

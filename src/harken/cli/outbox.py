@@ -5,35 +5,31 @@ from __future__ import annotations
 import click
 
 from harken.cli.output import Screen, note_to_person
-from harken.cli.verbs import Invocation, or_subcommand, verb
+from harken.cli.verbs import Invocation, or_subcommand, verb_command, verb_option
 from harken.control.client import Result
 from harken.display import one_line
 
 
 @or_subcommand
-@verb("outbox")
-@click.option("--state", type=click.Choice(["queued", "parked", "sent"]), help="Only these; what has not left if none.")
+@verb_command("outbox")
+@verb_option("outbox", "state", type=click.Choice(["queued", "parked", "sent"]), default=None)
 def outbox(asked: Invocation, *, state: str | None) -> None:
-    """Show replies that have not left: parked ones, which are not tried any more, and those that wait."""
-    with asked.daemon() as daemon:
-        found = daemon.ask("outbox", state=state or "")
+    found = asked.ask("outbox", state=state or "")
     if asked.as_json:
         asked.print_json(found)
     else:
         _show(asked.screen, found["replies"])
 
 
-@verb("retry")
+@verb_command("outbox_retry", "retry")
 @click.argument("replies", nargs=-1, required=True, metavar="ID...")
-@click.option("--not-sent", is_flag=True, help="You have looked: it is not there. Send it without looking again.")
-def retry(asked: Invocation, *, replies: tuple[str, ...], not_sent: bool) -> None:
-    """Try parked replies once more, now.
+@verb_option("outbox_retry", "is_unsent")
+def retry(asked: Invocation, *, replies: tuple[str, ...], is_unsent: bool) -> None:
+    """One that may have been sent is looked for first, where its service can be asked.
 
-    One that may have been sent is looked for first, where its service can be asked. Where it cannot, such as a bot's,
-    look into the conversation yourself, and say --not-sent.
+    Where it cannot, such as a bot's, look into the conversation yourself, and say --not-sent.
     """
-    with asked.daemon() as daemon:
-        result = daemon.ask("outbox_retry", replies=list(replies), is_unsent=not_sent)
+    result = asked.ask("outbox_retry", replies=list(replies), is_unsent=is_unsent)
     if asked.as_json:
         asked.print_json(result)
         return

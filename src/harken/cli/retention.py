@@ -11,7 +11,7 @@ import click
 
 from harken.cli.output import Screen, note_to_person
 from harken.cli.progress import Progress
-from harken.cli.verbs import Invocation, or_subcommand, verb
+from harken.cli.verbs import Invocation, or_subcommand, verb, verb_command
 from harken.control.client import DaemonClient, Result
 
 ROUND_SECONDS = 300.0
@@ -19,9 +19,8 @@ MOST_ROUNDS = 100_000
 
 
 @or_subcommand
-@verb("retention")
+@verb_command("retention")
 def retention(asked: Invocation) -> None:
-    """Show how long messages are kept, what is over that, and what happens to it next."""
     with asked.daemon() as daemon:
         _look(asked, daemon)
 

@@ -11,13 +11,12 @@ import click
 from harken.cli.complete import messages, rule_names
 from harken.cli.output import note_to_person
 from harken.cli.times import Length
-from harken.cli.verbs import Invocation, verb, verb_option
+from harken.cli.verbs import Invocation, verb, verb_command, verb_option
 from harken.display import counted
 from harken.times import LENGTHS
 
 LIST, RELOAD = "rules", "rules_reload"
 TEST_SECONDS = 300.0
-MOST_LOOKED_AT = 1000
 
 
 @click.group()
@@ -25,9 +24,8 @@ def rules() -> None:
     """React to messages: look at the rules, check the file, and try them on stored mail."""
 
 
-@verb("list")
+@verb_command("rules", "list")
 def list_rules(asked: Invocation) -> None:
-    """Show the rules in force: what each is about, how often it fired, and what cannot run."""
     look(asked, LIST)
 
 
@@ -43,40 +41,35 @@ def check(asked: Invocation, *, file: str) -> None:
     check_file(asked, file)
 
 
-@verb("reload")
+@verb_command("rules_reload", "reload")
 def reload(asked: Invocation) -> None:
-    """Put the file of rules in force. With a fault in it, the rules stay as they were."""
     look(asked, RELOAD)
 
 
-@verb("test")
+@verb_command("rules_test", "test")
 @click.option("--since", default="7d", show_default=True, type=Length(), help=f"How far back: {LENGTHS}.")
 @verb_option("rules_test", "rule", metavar="NAME", shell_complete=rule_names)
-@click.option("--limit", default=MOST_LOOKED_AT, show_default=True, help="At most this many messages, the newest.")
-@click.option("--all", "is_all", is_flag=True, help="Also messages and rules that do not fit, and why.")
-def test(asked: Invocation, *, since: float, rule: str, limit: int, is_all: bool) -> None:
-    """Try the rules in force on stored messages: which would fire, and why not. Nothing is run."""
+@verb_option("rules_test", "limit", show_default=True)
+@verb_option("rules_test", "all")
+def test(asked: Invocation, *, limit: int, **options: str | float | bool) -> None:
     from harken.cli.rule_show import show_test
 
     with asked.daemon() as daemon:
-        found = daemon.ask_within(TEST_SECONDS, "rules_test", since=since, limit=limit, rule=rule, all=is_all)
+        found = daemon.ask_within(TEST_SECONDS, "rules_test", limit=limit, **options)
     if asked.as_json:
         asked.print_json(found)
         return
-    show_test(asked.screen, found, is_all=is_all)
+    show_test(asked.screen, found, is_all=bool(options["all"]))
     if found["looked_at"] and not found["messages"]:
         note_to_person("No rule fits any of them. For one message, it is said why: harken rules explain MESSAGE")
     if found["looked_at"] >= limit:
         note_to_person(f"Only the newest {limit} messages were looked at. Look at more with --limit.")
 
 
-@verb("explain")
+@verb_command("rules_explain", "explain")
 @click.argument("message", metavar="MESSAGE", shell_complete=messages)
 def explain(asked: Invocation, *, message: str) -> None:
-    """Say what each rule made of a message when it came, and what it would make of it now.
-
-    MESSAGE is a message id, its beginning, or #seq.
-    """
+    """MESSAGE is a message id, its beginning, or #seq."""
     from harken.cli.rule_show import show_explained
 
     with asked.daemon() as daemon:
@@ -101,8 +94,7 @@ def look(asked: Invocation, method: str) -> None:
     """Ask for the rules in force, or for the file to be put in force, and show them."""
     from harken.cli.rule_show import show_rules
 
-    with asked.daemon() as daemon:
-        found = daemon.ask(method)
+    found = asked.ask(method)
     if asked.as_json:
         asked.print_json(found)
         return

@@ -12,7 +12,7 @@ import click
 
 from harken.cli.complete import open_runs, runs
 from harken.cli.output import json_text, note_to_person
-from harken.cli.verbs import Invocation, verb, verb_option
+from harken.cli.verbs import Invocation, verb, verb_command, verb_option
 from harken.cli.watch.keyboard import on_escape
 from harken.control.client import DaemonClient, Result
 from harken.display import one_line
@@ -31,15 +31,13 @@ def run() -> None:
     """Look at the runs of agents that rules started, and end them."""
 
 
-@verb("list")
+@verb_command("runs", "list")
 @click.option("--running", "is_running", is_flag=True, help="Only those that are not over.")
 @verb_option("runs", "limit", show_default=True)
 def list_runs(asked: Invocation, *, is_running: bool, limit: int) -> None:
-    """Show the newest runs, the newest first: state, rule, message, agent, time and answer."""
     from harken.cli.run_show import show_runs
 
-    with asked.daemon() as daemon:
-        found = daemon.ask("runs", limit=limit, running=True if is_running else None)
+    found = asked.ask("runs", limit=limit, running=True if is_running else None)
     if asked.as_json:
         asked.print_json(found)
         return
@@ -48,15 +46,12 @@ def list_runs(asked: Invocation, *, is_running: bool, limit: int) -> None:
         note_to_person("Nothing runs." if is_running else "Nothing was run yet. See: harken rules list")
 
 
-@verb("show")
+@verb_command("run", "show")
 @_run
 @click.option("--output", "has_output", is_flag=True, help="What it printed, line by line.")
 @click.option("--diff", "has_diff", is_flag=True, help="What is different in the files that it changed.")
 def show(asked: Invocation, *, name: str, has_output: bool, has_diff: bool) -> None:
-    """Show a run: its message, the tools it had, what it was denied, the files it changed, and its answer.
-
-    RUN is a run id or its beginning. With --json the differences are always there.
-    """
+    """RUN is a run id or its beginning. With --json the differences are always there."""
     from harken.cli.run_show import close_envelope, open_envelope, show_output, show_run
 
     with asked.daemon() as daemon:
@@ -84,12 +79,10 @@ def follow(asked: Invocation, *, name: str) -> None:
         follow_run(asked, daemon, name)
 
 
-@verb("abort")
+@verb_command("run_abort", "abort")
 @click.argument("name", metavar="RUN", shell_complete=open_runs)
 def abort(asked: Invocation, *, name: str) -> None:
-    """End a run: its agent and everything that it started."""
-    with asked.daemon() as daemon:
-        found = daemon.ask("run_abort", run=name)
+    found = asked.ask("run_abort", run=name)
     if asked.as_json:
         asked.print_json(found)
         return

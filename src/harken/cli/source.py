@@ -12,7 +12,7 @@ import click
 
 from harken.cli.complete import configured_sources
 from harken.cli.output import note_to_person
-from harken.cli.verbs import Invocation, verb, verb_options
+from harken.cli.verbs import Invocation, verb, verb_command, verb_options
 from harken.display import one_line
 
 if TYPE_CHECKING:
@@ -35,15 +35,13 @@ _name = click.argument("name", metavar="NAME", shell_complete=configured_sources
 _restart = click.option("--restart", "is_restarted", is_flag=True, help="Restart the daemon; it is not needed.")
 
 
-@verb("list")
+@verb_command("source_list", "list")
 def list_sources(asked: Invocation) -> None:
-    """Show each source: whether it is listened to and why not, the last message, counts per channel."""
     from harken.cli.source_add import configured
     from harken.cli.source_show import show_sources
     from harken.sources.registry import kinds
 
-    with asked.daemon() as daemon:
-        found = daemon.ask("source_list")
+    found = asked.ask("source_list")
     if asked.as_json:
         asked.print_json(found)
         return

@@ -13,7 +13,7 @@ import click
 from harken.cli.complete import tasks
 from harken.cli.connect import complete_hosts
 from harken.cli.output import note_to_person
-from harken.cli.verbs import Invocation, verb, verb_option
+from harken.cli.verbs import Invocation, verb, verb_command, verb_option
 from harken.control.client import Result
 from harken.display import one_line
 
@@ -24,9 +24,7 @@ def task() -> None:
 
 
 _task = click.argument("name", metavar="TASK", shell_complete=tasks)
-_agent = click.option(
-    "--agent", metavar="HOST", default="", shell_complete=complete_hosts, help="The agent that does it."
-)
+_agent = verb_option("task_make", "agent", metavar="HOST", shell_complete=complete_hosts)
 
 
 @verb("new")
@@ -45,9 +43,9 @@ _agent = click.option(
 @verb_option("task_make", "branch", metavar="NAME")
 @verb_option("task_make", "start", metavar="REF")
 @verb_option("task_make", "is_here")
-@click.option("--id", "task_id", metavar="ID", default="", help="Its id; else made from the title.")
+@verb_option("task_make", "id", metavar="ID")
 @verb_option("task_make", "is_trusted")
-def new(asked: Invocation, *, title: tuple[str, ...], task_id: str, **options: object) -> None:
+def new(asked: Invocation, *, title: tuple[str, ...], **options: object) -> None:
     """Make a task: a worktree on a new branch, and a mailbox.
 
     TITLE is joined with spaces. The worktree is beside the repository, in NAME.worktrees/ID. A folder that is in no
@@ -58,7 +56,7 @@ def new(asked: Invocation, *, title: tuple[str, ...], task_id: str, **options: o
     from harken.cli.task_lifecycle import make_task
     from harken.workspaces.tasks import TaskRequest
 
-    make_task(asked, msgspec.convert({"title": " ".join(title), "id": task_id, **options}, TaskRequest, strict=False))
+    make_task(asked, msgspec.convert({"title": " ".join(title), **options}, TaskRequest, strict=False))
 
 
 @verb("start")
@@ -77,14 +75,12 @@ def start(asked: Invocation, *, name: str, extra: tuple[str, ...], agent: str, i
     start_task(asked, name, extra, agent=agent, is_printed=is_printed, is_tmux=is_tmux)
 
 
-@verb("list")
-@click.option("--all", "is_all", is_flag=True, help="Those that are done too.")
-def list_tasks(asked: Invocation, *, is_all: bool) -> None:
-    """Show the tasks: state, unread messages, title and folder."""
+@verb_command("task_list", "list")
+@verb_option("task_list", "all")
+def list_tasks(asked: Invocation, **options: bool) -> None:
     from harken.cli.task_show import as_json, show_tasks
 
-    with asked.daemon() as daemon:
-        found = [as_json(each) for each in daemon.ask("task_list", all=is_all)["tasks"]]
+    found = [as_json(each) for each in asked.ask("task_list", **options)["tasks"]]
     if asked.as_json:
         asked.print_json({"tasks": found})
         return
@@ -96,28 +92,24 @@ def list_tasks(asked: Invocation, *, is_all: bool) -> None:
             note_to_person(f"The folder of {each['id']} is missing. Remove the task: harken task rm {each['id']}")
 
 
-@verb("show")
+@verb_command("task_show", "show")
 @_task
 def show(asked: Invocation, *, name: str) -> None:
-    """Show a task, its folder, its peers and who works on it."""
-    with asked.daemon() as daemon:
-        found = daemon.ask("task_show", task=name)
+    found = asked.ask("task_show", task=name)
     _show(asked, found)
 
 
-@verb("link")
+@verb_command("task_link", "link")
 @_task
 @click.argument("others", metavar="OTHER...", nargs=-1, required=True, shell_complete=tasks)
 def link(asked: Invocation, *, name: str, others: tuple[str, ...]) -> None:
-    """Make tasks peers: their agents can send each other messages."""
     _link(asked, "task_link", name, others)
 
 
-@verb("unlink")
+@verb_command("task_unlink", "unlink")
 @_task
 @click.argument("others", metavar="OTHER...", nargs=-1, required=True, shell_complete=tasks)
 def unlink(asked: Invocation, *, name: str, others: tuple[str, ...]) -> None:
-    """Let tasks no longer be peers."""
     _link(asked, "task_unlink", name, others)
 
 

@@ -101,8 +101,7 @@ def start_task(
     asked: Invocation, name: str, extra: Sequence[str], *, agent: str, is_printed: bool, is_tmux: bool
 ) -> None:
     """Start the agent of a task, or say how."""
-    with asked.daemon() as daemon:
-        task = daemon.ask("task_show", task=name)
+    task = asked.ask("task_show", task=name)
     if task["state"] == "done":
         raise Conflict(f"Task {task['id']!r} is done.", 'Make another: harken task new "TITLE"')
     if not has_folder(task):

@@ -13,27 +13,20 @@ from pathlib import Path
 import click
 
 from harken.cli.complete import tasks
-from harken.cli.messages import as_file_option, note_cut, note_file, note_more, text_or_stdin
+from harken.cli.messages import PRIORITIES, note_cut, note_file, note_more, text_or_stdin
 from harken.cli.output import BOLD, DIM, MARKS, Screen, clock_time, note_to_person, unmarked
-from harken.cli.verbs import Invocation, verb, verb_option
+from harken.cli.verbs import Invocation, verb_command, verb_option
 from harken.control.client import DaemonClient, Result
 from harken.display import one_line, task_sender_name
 
 _own = click.argument("task", metavar="[TASK]", default="", shell_complete=tasks)
-_priority = click.option(
-    "--priority", type=click.Choice(["high", "normal", "low"]), default="normal", show_default=True
-)
-_key = click.option("--id", "key", default="", help="Your own id: sent again with the same id it is stored once.")
 
 
-@verb("check-inbox")
+@verb_command("check_inbox")
 @_own
 @verb_option("check_inbox", "peek")
 def check_inbox(asked: Invocation, *, task: str, peek: bool) -> None:
-    """Take what a task has not seen. It counts as seen when it was printed.
-
-    Without TASK, the task whose folder you are in.
-    """
+    """It counts as seen when it was printed. Without TASK, the task whose folder you are in."""
     with asked.daemon() as daemon:
         found = daemon.ask("check_inbox", task_id=task, peek=peek, cwd=_cwd())
         _hand_over(asked, daemon, found)
@@ -41,33 +34,30 @@ def check_inbox(asked: Invocation, *, task: str, peek: bool) -> None:
         note_to_person(f"Nothing waits for {found['task']}.")
 
 
-@verb("send-to-task")
+@verb_command("send_to_task")
 @click.argument("task", metavar="TASK", shell_complete=tasks)
 @click.argument("text", nargs=-1)
-@_priority
-@_key
-@as_file_option
+@verb_option("send_to_task", "priority", type=PRIORITIES, show_default=True)
+@verb_option("send_to_task", "key")
+@verb_option("send_to_task", "as_file")
 def send_to_task(
     asked: Invocation, *, task: str, text: tuple[str, ...], priority: str, key: str, as_file: bool
 ) -> None:
-    """Send a message to a task, and say what will happen to it.
-
-    TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin.
-    """
+    """TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin."""
     body = text_or_stdin(text, f'Say something: harken send-to-task {task} "the API has changed"')
     _send(asked, "send_to_task", key, task_id=task, body=body, priority=priority, as_file=as_file)
 
 
-@verb("send-to-peer")
+@verb_command("send_to_peer")
 @click.argument("text", nargs=-1)
 @verb_option("send_to_peer", "peer", metavar="TASK", shell_complete=tasks)
-@_priority
-@_key
-@as_file_option
+@verb_option("send_to_peer", "priority", type=PRIORITIES, show_default=True)
+@verb_option("send_to_peer", "key")
+@verb_option("send_to_peer", "as_file")
 def send_to_peer(
     asked: Invocation, *, text: tuple[str, ...], peer: str, priority: str, key: str, as_file: bool
 ) -> None:
-    """Send a message to the peer of the task whose folder you are in.
+    """Your task is the one whose folder you are in.
 
     TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin.
     """
@@ -75,12 +65,11 @@ def send_to_peer(
     _send(asked, "send_to_peer", key, body=body, peer=peer, priority=priority, cwd=_cwd(), as_file=as_file)
 
 
-@verb("inbox-status")
+@verb_command("inbox_status")
 @_own
 def inbox_status(asked: Invocation, *, task: str) -> None:
-    """Count what a task has not seen. Without TASK, the task whose folder you are in."""
-    with asked.daemon() as daemon:
-        found = daemon.ask("inbox_status", task_id=task, cwd=_cwd())
+    """Without TASK, the task whose folder you are in."""
+    found = asked.ask("inbox_status", task_id=task, cwd=_cwd())
     if asked.as_json:
         asked.print_json(found)
         return
@@ -96,8 +85,7 @@ def _cwd() -> str:
 
 def _send(asked: Invocation, method: str, key: str, **params: object) -> None:
     # Named here and not by the daemon: it is sent again when the connection breaks, and must be stored once.
-    with asked.daemon() as daemon:
-        sent = daemon.ask(method, key=key or f"cli-{os.urandom(12).hex()}", **params)
+    sent = asked.ask(method, key=key or f"cli-{os.urandom(12).hex()}", **params)
     if asked.as_json:
         asked.print_json(sent)
         return

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
+from inspect import cleandoc
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -20,12 +21,12 @@ import click
 from harken import __version__
 from harken.cli.hints import HOME_OPTION, at_home
 from harken.cli.output import Screen
-from harken.cli.verb_options import VERB_OPTIONS
+from harken.cli.verb_options import VERB_HELP, VERB_OPTIONS
 from harken.config.home import Home, find_home
 from harken.errors import HarkenError
 
 if TYPE_CHECKING:  # `--help` and `version` need no client
-    from harken.control.client import DaemonClient
+    from harken.control.client import DaemonClient, Result
 
 FC = TypeVar("FC", bound=Callable[..., Any] | click.Command)
 PIPE_CLOSED = 141  # what a shell reports of a program that SIGPIPE ended
@@ -122,6 +123,11 @@ class Invocation:
 
         return DaemonClient(self.home, can_start=can_start, on_wait=start_notice())
 
+    def ask(self, method: str, /, **params: object) -> Result:
+        """Ask the daemon one verb."""
+        with self.daemon() as daemon:
+            return daemon.ask(method, **params)
+
     def print_json(self, value: object) -> None:
         """Print one JSON document."""
         self.screen.json(value)
@@ -196,12 +202,23 @@ def verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
     return make
 
 
-def verb_option(verb: str, name: str, **attributes: object) -> Callable[[FC], FC]:
+def verb_command(of: str, name: str = "") -> Callable[[Callable[..., None]], click.Command]:
+    """Make the command of a verb that the daemon has: its help is the verb's, then the function's own docstring."""
+
+    def make(body: Callable[..., None]) -> click.Command:
+        command = verb(name or of.replace("_", "-"))(body)
+        command.help = "\n\n".join(filter(None, (VERB_HELP[of], cleandoc(command.help or ""))))
+        return command
+
+    return make
+
+
+def verb_option(of: str, name: str, *flags: str, **attributes: object) -> Callable[[FC], FC]:
     """Make an option of an argument of a verb that the daemon has: its flag, default and help are the verb's."""
-    flag, default, text = VERB_OPTIONS[verb][name]
+    flag, default, text = VERB_OPTIONS[of][name]
     kind: Mapping[str, object] = {"is_flag": True} if default is False else {"default": default}
     settings: dict[str, Any] = {"help": text, **kind, **attributes}
-    return click.option(flag, name, **settings)
+    return click.option(flag, *flags, name, **settings)
 
 
 def verb_options() -> list[click.Parameter]:

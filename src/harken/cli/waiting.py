@@ -9,7 +9,7 @@ import click
 
 from harken.cli.complete import mailboxes, open_questions
 from harken.cli.output import Screen, cut, note_to_person, sender_of
-from harken.cli.verbs import Invocation, or_subcommand, verb, verb_option
+from harken.cli.verbs import Invocation, or_subcommand, verb_command, verb_option
 from harken.control.client import Result
 from harken.display import one_line
 
@@ -17,28 +17,22 @@ NAME_WIDTH = 20
 
 
 @or_subcommand
-@verb("waiting")
+@verb_command("questions", "waiting")
 @verb_option("questions", "mailbox", shell_complete=mailboxes)
 @verb_option("questions", "limit", show_default=True)
 def waiting(asked: Invocation, *, mailbox: str, limit: int) -> None:
-    """Show what was asked and not answered, the oldest first.
-
-    Answer with `harken reply ID TEXT`. What needs no answer is taken off the list by `harken waiting done ID`.
-    """
-    with asked.daemon() as daemon:
-        found = daemon.ask("questions", mailbox=mailbox, limit=limit)
+    """Answer with `harken reply ID TEXT`. What needs no answer is taken off the list by `harken waiting done ID`."""
+    found = asked.ask("questions", mailbox=mailbox, limit=limit)
     if asked.as_json:
         asked.print_json(found)
     else:
         _show(asked.screen, found)
 
 
-@verb("done")
+@verb_command("question_done", "done")
 @click.argument("refs", nargs=-1, required=True, metavar="ID...", shell_complete=open_questions)
 def done(asked: Invocation, *, refs: tuple[str, ...]) -> None:
-    """Say that messages need no answer, or have got one elsewhere. Nobody is reminded of them any more."""
-    with asked.daemon() as daemon:
-        result = daemon.ask("question_done", refs=list(refs))
+    result = asked.ask("question_done", refs=list(refs))
     if asked.as_json:
         asked.print_json(result)
         return

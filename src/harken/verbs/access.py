@@ -22,15 +22,15 @@ class Allow(Arguments):
     """Let a sender reach sessions."""
 
     sender: Annotated[str, about("The sender's id.")]
-    source: Annotated[str, about("Only from this source.", command="Only where it comes from this source.")] = "*"
+    source: Annotated[str, about("Only where it comes from this source.")] = "*"
     as_owner: Annotated[bool, about("Treat their word as yours.")] = False
 
 
 class Deny(Arguments):
-    """Let a sender only be counted."""
+    """Let a sender only be counted: stored, and shown when asked for."""
 
     sender: Annotated[str, about("The sender's id.")]
-    source: Annotated[str, about("Only from this source.", command="Only where it comes from this source.")] = "*"
+    source: Annotated[str, about("Only where it comes from this source.")] = "*"
 
 
 class Pair(Arguments):
@@ -38,7 +38,7 @@ class Pair(Arguments):
 
 
 class MuteName(Arguments):
-    """Keep a channel, sender or session from being pushed to."""
+    """Keep a channel, sender or session from being pushed to. What comes is stored all the same."""
 
     kind: Annotated[str, about("channel, sender or session.")]
     name: Annotated[str, about("Its name.")]
@@ -103,7 +103,7 @@ class SignIn(Arguments):
 
 
 class ListBrowsers(Arguments):
-    """Show the browsers that are signed in to the page, the one that was used last first."""
+    """Show the browsers that are signed in to the page, and when each was used last."""
 
 
 class SignOut(Arguments):

@@ -12,6 +12,7 @@ import msgspec
 from harken import render
 from harken.budget import ResultBudget, longest_piece
 from harken.inbox import PullResult, Role
+from harken.inbox.inbox import MAX_OFFER, MAX_PAGE
 from harken.model import Attention, Consumer, DeliveryId, Message, MessageId, Offer, fresh_id
 from harken.verbs import shapes
 from harken.verbs.verb import (
@@ -31,77 +32,61 @@ from harken.verbs.verb import (
     tool_of,
 )
 
+_AT_MOST_SHOWN: Final = about(f"At most this many, and {MAX_PAGE} at once.")
+_AT_MOST_TAKEN: Final = about(f"At most this many, and {MAX_OFFER} at once.")
+_READS_AS: Final = about("Read as this consumer; else as yourself.")
 _LONGEST_NAME: Final = 120  # of a consumer: a task's has most
 
 
 class Send(Arguments):
-    """Accept a message and say what will happen to it."""
+    """Send a message, and say what will happen to it."""
 
     text: Annotated[str, about("What to say.")]
-    sender: Annotated[
-        str, about("Who it is from; you when empty.", command="Who it is from; you when left out.", flag="--from")
-    ] = ""
+    sender: Annotated[str, about("Who it is from; else you.", flag="--from")] = ""
     channel: Annotated[str, about("The channel it belongs to.")] = ""
-    to: Annotated[str, about("The mailbox; routes decide when empty.", command="The mailbox; else routes decide.")] = ""
+    to: Annotated[str, about("The mailbox; else routes decide.")] = ""
     priority: Annotated[str, about("high, normal or low.")] = "normal"
     conversation: Annotated[str, about("The conversation it belongs to.")] = ""
-    upstream_id: Annotated[
-        str,
-        about(
-            "Sent again with the same id it is stored once.",
-            command="Your own id: sent again with the same id it is stored once.",
-            flag="--id",
-        ),
-    ] = ""
+    upstream_id: Annotated[str, about("Your own id: sent again with the same id it is stored once.", flag="--id")] = ""
     as_file: Annotated[bool, about("To a task: put the text into a file in its folder, and name that.")] = False
 
 
 class List(Arguments):
-    """Show the newest messages."""
+    """Show the newest messages, the newest last."""
 
     mailbox: Annotated[str, about("Only this mailbox.")] = ""
     channel: Annotated[str, about("Only this channel.")] = ""
     sender: Annotated[str, about("Only from this sender.")] = ""
     before: Annotated[int, position("Only sequence numbers below this.")] = 0
-    limit: Annotated[int, about("At most this many.")] = 20
+    limit: Annotated[int, _AT_MOST_SHOWN] = 20
 
 
 class Read(Arguments):
-    """Show a message, its ledger and the replies to it; or a part of a long text."""
+    """Show a message, who has it, and the replies to it; or a part of a long text."""
 
     ref: Annotated[str, about("A message id, its beginning, or #seq.")]
     offset: Annotated[Annotated[int, msgspec.Meta(ge=0)] | None, about("Only the text, from this character on.")] = None
     limit: Annotated[
-        Annotated[int, msgspec.Meta(ge=1)] | None,
-        about(
-            "Only this many characters of the text; to its end when null.",
-            command="Only this many characters of the text.",
-        ),
+        Annotated[int, msgspec.Meta(ge=1)] | None, about("Only this many characters of the text; else to its end.")
     ] = None
 
 
 class Pull(Arguments):
     """Take what is unread."""
 
-    consumer: Annotated[
-        str,
-        about(
-            "Read as this consumer; as you, `watch` in records, when empty.",
-            command="Read as this consumer; else as yourself.",
-        ),
-    ] = ""
+    consumer: Annotated[str, _READS_AS] = ""
     channel: Annotated[str, about("Only this channel.")] = ""
     since_id: Annotated[str, about("Only what came after this message.")] = ""
-    limit: Annotated[int, about("At most this many.")] = 20
+    limit: Annotated[int, _AT_MOST_TAKEN] = 20
     peek: Annotated[bool, about("Look without taking.")] = False
 
 
 class Wait(Arguments):
     """Take what is unread, waiting for it."""
 
-    consumer: Annotated[str, about("Read as this consumer; as you, `watch` in records, when empty.")] = ""
+    consumer: Annotated[str, _READS_AS] = ""
     timeout: Annotated[float, about("Seconds to wait; at most 55 are waited.")] = 50
-    limit: Annotated[int, about("At most this many.")] = 10
+    limit: Annotated[int, _AT_MOST_TAKEN] = 10
 
 
 class Prove(Arguments):
@@ -111,20 +96,20 @@ class Prove(Arguments):
 
 
 class Ack(Arguments):
-    """Mark messages as seen."""
+    """Mark messages as seen without taking them."""
 
     refs: Annotated[list[str], about("Message ids, #seq or delivery ids.")]
-    consumer: Annotated[str, about("For this consumer; for you, `watch` in records, when empty.")] = ""
+    consumer: Annotated[str, about("For this consumer; else for you.")] = ""
 
 
 class Search(Arguments):
-    """Find messages that contain all the words, newest first."""
+    """Find messages that contain all the words, the newest first."""
 
     text: Annotated[str, about("The words.")]
     mailbox: Annotated[str, about("Only this mailbox.")] = ""
     channel: Annotated[str, about("Only this channel.")] = ""
     sender: Annotated[str, about("Only from this sender.")] = ""
-    limit: Annotated[int, about("At most this many.")] = 20
+    limit: Annotated[int, _AT_MOST_SHOWN] = 20
 
 
 async def _send(context: CallContext, a: Send) -> object:
@@ -377,7 +362,7 @@ MESSAGE_VERBS: Final = (
 )
 
 
-_OF_SOURCE: Final = about("Only that of this source.", command="Of this source, when several have the channel.")
+_OF_SOURCE: Final = about("Of this source, when several have the channel.")
 
 
 class ListChannels(Arguments):
@@ -387,7 +372,7 @@ class ListChannels(Arguments):
 
 
 class ShowChannel(Arguments):
-    """Show the newest messages of a channel."""
+    """Show the newest messages of a channel, the newest last."""
 
     channel: Annotated[str, about("The channel.")]
     source: Annotated[str, _OF_SOURCE] = ""
@@ -395,7 +380,7 @@ class ShowChannel(Arguments):
 
 
 class AckChannel(Arguments):
-    """Mark what is in a channel, or in all of them, as seen by the person."""
+    """Mark what is in a channel, or in all of them, as seen by you."""
 
     channel: Annotated[str, about("The channel; all of them when empty.")] = ""
     source: Annotated[str, _OF_SOURCE] = ""
@@ -406,7 +391,7 @@ class InjectChannel(Arguments):
 
     channel: Annotated[str, about("Of this channel; of all that go with prompts when empty.")] = ""
     source: Annotated[str, _OF_SOURCE] = ""
-    to: Annotated[str, about("The mailbox; `inbox` when empty.", command="The mailbox; else inbox.")] = ""
+    to: Annotated[str, about("The mailbox; else `inbox`.")] = ""
     key: Annotated[str, about("Asked again with the same key it is done once.")] = ""
 
 

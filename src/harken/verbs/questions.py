@@ -12,12 +12,12 @@ from harken.verbs.verb import AnyCall, Arguments, CallContext, ToolArgument, Ver
 class ListQuestions(Arguments):
     """Show what was asked and not answered, the oldest first."""
 
-    mailbox: Annotated[str, about("Only this mailbox; all when empty.", command="Only this mailbox.")] = ""
+    mailbox: Annotated[str, about("Only this mailbox.")] = ""
     limit: Annotated[int, about("At most this many.")] = 50
 
 
 class SettleQuestions(Arguments):
-    """Say that messages need no answer, or have got one elsewhere."""
+    """Say that messages need no answer, or have got one elsewhere. Nobody is reminded of them any more."""
 
     refs: Annotated[list[str], about("The messages.")]
 
@@ -54,14 +54,16 @@ class Reply(Arguments):
 class ListOutbox(Arguments):
     """Show replies that have not left, or those of one state, the newest first."""
 
-    state: Annotated[str, about("`queued`, `parked` or `sent`; what has not left when empty.")] = ""
+    state: Annotated[str, about("Only these: `queued`, `parked` or `sent`; else what has not left.")] = ""
 
 
 class RetryReplies(Arguments):
-    """Try replies that could not be sent once more."""
+    """Try replies that could not be sent once more, now."""
 
     replies: Annotated[list[str], about("The ids of the replies.")]
-    is_unsent: Annotated[bool, about("You have looked, and none of them was sent.")] = False
+    is_unsent: Annotated[
+        bool, about("You have looked: it is not there. Send it without looking again.", flag="--not-sent")
+    ] = False
 
 
 async def _reply(context: AnyCall, a: Reply) -> object:

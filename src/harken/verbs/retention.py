@@ -19,21 +19,16 @@ class Export(Arguments):
     limit: Annotated[int, about("At most this many.")] = 500
     channel: Annotated[str, about("Only this channel.")] = ""
     source: Annotated[str, about("Only from this source.")] = ""
-    sender: Annotated[str, about("Only from this sender.", command="Only from this sender: the id or the name.")] = ""
+    sender: Annotated[str, about("Only from this sender: the id or the name.")] = ""
     since: Annotated[str, about("Only what was received at this time or later, as ISO 8601.")] = ""
     until: Annotated[str, about("Only what was received before this time, as ISO 8601.")] = ""
-    ledger: Annotated[
-        bool,
-        about(
-            "With the ledger of each message and the replies to it.",
-            command="With the ledger of each message, and the replies to it.",
-            flag="--with-ledger",
-        ),
-    ] = False
+    ledger: Annotated[bool, about("With the ledger of each message, and the replies to it.", flag="--with-ledger")] = (
+        False
+    )
 
 
 class Retention(Arguments):
-    """Say how long messages are kept, and what is over that."""
+    """Show how long messages are kept, what is over that, and what happens to it next."""
 
 
 class RetentionRun(Arguments):

@@ -30,34 +30,34 @@ _RUN = "The run's id, or the beginning of it."
 
 
 class Rules(Arguments):
-    """Show the rules in force, what came of them, and whether they are paused."""
+    """Show the rules in force: what each is about, how often it fired, what cannot run, and whether they are paused."""
 
 
 class ReloadRules(Arguments):
-    """Read the rules anew. With a fault in the file nothing changes."""
+    """Put the file of rules in force. With a fault in it, the rules stay as they were."""
 
 
 class TestRules(Arguments):
-    """Say what the rules in force would have done with stored messages. Nothing is run."""
+    """Try the rules in force on stored messages: which would fire, and why not. Nothing is run."""
 
     since: Annotated[float, msgspec.Meta(gt=0, le=86_400 * 3_660, description="How far back, in seconds.")] = A_WEEK
-    limit: Annotated[int, about("The newest so many messages of that time.")] = 1_000
+    limit: Annotated[int, about("At most this many messages, the newest.")] = 1_000
     rule: Annotated[str, about("Only this rule.")] = ""
-    all: Annotated[bool, about("Also messages that no rule fits.")] = False
+    all: Annotated[bool, about("Also messages and rules that do not fit, and why.")] = False
 
 
 class ExplainRules(Arguments):
-    """Say what each rule makes of one message, and what was decided when it came."""
+    """Say what each rule made of a message when it came, and what it would make of it now."""
 
     message: Annotated[str, about("The message.")]
 
 
 class PauseRules(Arguments):
-    """Let no rule fire. Messages keep arriving."""
+    """Let no rule fire, and start no run of one, until `resume`. Messages keep arriving, and runs that began go on."""
 
 
 class ResumeRules(Arguments):
-    """Let rules fire again, for what comes from now on."""
+    """Let rules fire again. What came meanwhile was judged, and stays held back."""
 
 
 class ListActions(Arguments):
@@ -79,24 +79,18 @@ class RunNow(Arguments):
     """Start an agent on a message."""
 
     message: Annotated[str, about("The message: its id, or its number in `inbox`.")]
-    rule: Annotated[str, about("As this rule would.", command="As this rule says.")] = ""
-    agent: Annotated[str, about("The host that runs it.", command="The agent that runs.")] = ""
+    rule: Annotated[str, about("As this rule says.")] = ""
+    agent: Annotated[str, about("The agent that runs.")] = ""
     tools: Annotated[list[str], about("What it may use; tools that only read files when empty.")] = msgspec.field(
         default_factory=list
     )
-    workdir: Annotated[str, about("The folder it works in.")] = ""
-    prompt: Annotated[
-        str,
-        about(
-            "What it is asked, with {{content}} where the message goes.",
-            command="What to do; {{content}} becomes the message.",
-        ),
-    ] = ""
+    workdir: Annotated[str, about("The folder it works in; else one of its own.")] = ""
+    prompt: Annotated[str, about("What to do; {{content}} becomes the message.")] = ""
     key: Annotated[str, about("Asked again with the same key it is done once.")] = ""
 
 
 class ListRuns(Arguments):
-    """Show runs, newest first."""
+    """Show the newest runs, the newest first: state, rule, message, agent, time and answer."""
 
     running: Annotated[bool | None, about("True: only those that are going on. False: only those that are over.")] = (
         None
@@ -106,7 +100,7 @@ class ListRuns(Arguments):
 
 
 class ShowRun(Arguments):
-    """Show a run."""
+    """Show a run: its message, the tools it had, what it was denied, the files it changed, and its answer."""
 
     run: Annotated[str, about(_RUN)]
 
@@ -120,7 +114,7 @@ class FollowRun(Arguments):
 
 
 class AbortRun(Arguments):
-    """End a run that is going on, or an action that waits to be run."""
+    """End a run, its agent and everything that it started; or an action that waits to be run."""
 
     run: Annotated[str, about("The run's id, or that of the action.")]
 

@@ -12,14 +12,9 @@ from harken.verbs.verb import AnyCall, Arguments, CallContext, ToolAnswer, ToolC
 
 
 class Stats(Arguments):
-    """Count what waits."""
+    """Count what waits for a consumer."""
 
-    consumer: Annotated[
-        str,
-        about(
-            "For this consumer; for you, `watch` in records, when empty.", command="For this consumer; else for you."
-        ),
-    ] = ""
+    consumer: Annotated[str, about("For this consumer; else for you.")] = ""
 
 
 class Mailboxes(Arguments):
@@ -46,7 +41,7 @@ class ReadJournal(Arguments):
 
 
 class SourceList(Arguments):
-    """Say how every configured source is doing."""
+    """Show each source: whether it is listened to and why not, the last message, counts per channel."""
 
 
 class Reload(Arguments):
@@ -54,7 +49,7 @@ class Reload(Arguments):
 
 
 class GetStatus(Arguments):
-    """Show daemon, sessions, consumers, what waits and what is parked."""
+    """Show the daemon, sessions, consumers, what waits and what is parked."""
 
 
 async def _stats(context: AnyCall, a: Stats) -> dict[str, object]:

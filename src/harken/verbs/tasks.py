@@ -63,10 +63,10 @@ class TaskNew(Arguments):
 
     title: Annotated[str, about("What it is about.")]
     dir: Annotated[str, about("Its folder, as a whole path.")]
-    id: Annotated[str, about("Its id; made from the title when empty.")] = ""
+    id: Annotated[str, about("Its id; else made from the title.")] = ""
     repo: Annotated[str, about("The git repository it belongs to.")] = ""
     branch: Annotated[str, about("Its git branch.")] = ""
-    agent: Annotated[str, about("The agent host that is meant to do it.")] = ""
+    agent: Annotated[str, about("The agent that does it.")] = ""
     has_worktree: Annotated[bool, about("The folder is a git worktree made for it.")] = False
     links: Annotated[list[str], about("Tasks that become its peers.")] = msgspec.field(default_factory=list)
     prompt: Annotated[str, about("What to do: the first message in its mailbox, from you.")] = ""
@@ -77,25 +77,12 @@ class TaskMake(Arguments):
 
     title: Annotated[str, about("What it is about.")]
     folder: Annotated[str, about("The repository or folder, as a whole path; ~ is your home.")]
-    id: Annotated[str, about("Its id; made from the title when empty.")] = ""
-    agent: Annotated[str, about("The agent host that is meant to do it.")] = ""
+    id: Annotated[str, about("Its id; else made from the title.")] = ""
+    agent: Annotated[str, about("The agent that does it.")] = ""
     links: Annotated[list[str], about("Tasks that become its peers.")] = msgspec.field(default_factory=list)
-    prompt: Annotated[
-        str,
-        about(
-            "What to do: the first message in its mailbox, from you.",
-            command="What to do: the first message in its mailbox.",
-        ),
-    ] = ""
-    branch: Annotated[str, about("The new branch; task/ID when empty.", command="The new branch; else task/ID.")] = ""
-    start: Annotated[
-        str,
-        about(
-            "Where the branch begins; at HEAD when empty.",
-            command="Where the branch begins; else at HEAD.",
-            flag="--from",
-        ),
-    ] = ""
+    prompt: Annotated[str, about("What to do: the first message in its mailbox, from you.")] = ""
+    branch: Annotated[str, about("The new branch; else task/ID.")] = ""
+    start: Annotated[str, about("Where the branch begins; else at HEAD.", flag="--from")] = ""
     is_here: Annotated[bool, about("Use the folder as it is, without a worktree.", flag="--here")] = False
     is_trusted: Annotated[bool, about("Let git run programs that its settings name.", flag="--trust-repository")] = (
         False
@@ -103,26 +90,26 @@ class TaskMake(Arguments):
 
 
 class TaskList(Arguments):
-    """Show the tasks."""
+    """Show the tasks: state, unread messages, title and folder."""
 
     all: Annotated[bool, about("Those that are done too.")] = False
 
 
 class TaskShow(Arguments):
-    """Show a task, what its sessions do, and how much it has not seen."""
+    """Show a task, its folder, its peers and who works on it."""
 
     task: Annotated[str, about("Its id or its title.")]
 
 
 class TaskLink(Arguments):
-    """Link two tasks, so that each is the other's peer."""
+    """Make tasks peers: their agents can send each other messages."""
 
     task: Annotated[str, about("One task.")]
     other: Annotated[str, about("The other.")]
 
 
 class TaskUnlink(Arguments):
-    """End a link between two tasks."""
+    """Let tasks no longer be peers."""
 
     task: Annotated[str, about("One task.")]
     other: Annotated[str, about("The other.")]
@@ -141,12 +128,12 @@ class TaskRemove(Arguments):
 
 
 class SendToTask(Arguments):
-    """Send a message to a task."""
+    """Send a message to a task, and say what will happen to it."""
 
     task_id: Annotated[str, about("The task.")]
     body: Annotated[str, about("What to say, in Markdown.")]
     priority: Annotated[str, about("high, normal or low.")] = "normal"
-    key: Annotated[str, about("Sent again with the same key it is stored once.")] = ""
+    key: Annotated[str, about("Your own id: sent again with the same id it is stored once.", flag="--id")] = ""
     as_file: Annotated[bool, about("Put the text into a file in the task's folder, and name that.")] = False
 
 
@@ -154,11 +141,9 @@ class SendToPeer(Arguments):
     """Send a message to a peer of your task."""
 
     body: Annotated[str, about("What to say, in Markdown.")]
-    peer: Annotated[
-        str, about("Which peer; not needed when there is one.", command="Which peer, when there are several.")
-    ] = ""
+    peer: Annotated[str, about("Which peer, when there are several.")] = ""
     priority: Annotated[str, about("high, normal or low.")] = "normal"
-    key: Annotated[str, about("Sent again with the same key it is stored once.")] = ""
+    key: Annotated[str, about("Your own id: sent again with the same id it is stored once.", flag="--id")] = ""
     cwd: Annotated[str, about("The folder that says which task is yours.")] = ""
     as_file: Annotated[bool, about("Put the text into a file in the task's folder, and name that.")] = False
 

@@ -42,10 +42,9 @@ CONSUMER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}|task:[a-z0-9][a-z0-9._-]{
 _HIGHEST = (1 << 63) - 1  # what a database holds
 
 
-def about(text: str, *, command: str = "", flag: str = "") -> msgspec.Meta:
-    """Describe an argument; `command` says it in other words on the command line, `flag` is its option there."""
-    extra = {name: value for name, value in (("command", command), ("flag", flag)) if value}
-    return msgspec.Meta(description=text, extra=extra or None)
+def about(text: str, *, flag: str = "") -> msgspec.Meta:
+    """Describe an argument; `flag` is its option on the command line, where that has another name."""
+    return msgspec.Meta(description=text, extra={"flag": flag} if flag else None)
 
 
 def position(text: str) -> msgspec.Meta:
