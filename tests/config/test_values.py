@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harken.config.problem import closest, closest_name, did_you_mean
 from harken.config.settings import SCALARS, Setting
-from harken.config.suggest import closest, closest_name, did_you_mean
 from harken.config.values import (
-    Choice,
-    Duration,
-    Flag,
-    ListenHost,
-    SenderIds,
-    StoreUrl,
     ValueType,
-    Whole,
+    choice,
+    duration,
+    flag,
     has_password,
     is_reference,
+    listen_host,
     reference_in,
+    sender_ids,
+    store_url,
+    whole,
 )
 
 DAY = timedelta(days=1)
@@ -30,23 +30,23 @@ DAY = timedelta(days=1)
 @pytest.mark.parametrize(
     ("value_type", "text", "expected"),
     [
-        (Whole(0, 10), "7", 7),
-        (Whole(0, 10), " 7 ", 7),
-        (Whole(0, 5_000), "1_000", 1_000),
-        (Whole(-5, 10), "-5", -5),
-        (Flag(), "true", True),
-        (Flag(), "ON", True),
-        (Flag(), "0", False),
-        (Duration(timedelta(0)), "1h30m", timedelta(minutes=90)),
-        (Choice(("a", "b")), "b", "b"),
-        (ListenHost(), "::1", "::1"),
-        (ListenHost(), "box.example.org", "box.example.org"),
-        (StoreUrl(), "sqlite", "sqlite"),
-        (StoreUrl(), "postgresql://db.example.org/harken", "postgresql://db.example.org/harken"),
-        (StoreUrl(), "env:DATABASE", "env:DATABASE"),
-        (SenderIds(), "teams:a@example.org, mail:b", ("teams:a@example.org", "mail:b")),
-        (SenderIds(), "mail:b,mail:b,", ("mail:b",)),
-        (SenderIds(), "teams:19:x@thread", ("teams:19:x@thread",)),
+        (whole(0, 10), "7", 7),
+        (whole(0, 10), " 7 ", 7),
+        (whole(0, 5_000), "1_000", 1_000),
+        (whole(-5, 10), "-5", -5),
+        (flag(), "true", True),
+        (flag(), "ON", True),
+        (flag(), "0", False),
+        (duration(timedelta(0)), "1h30m", timedelta(minutes=90)),
+        (choice("a", "b"), "b", "b"),
+        (listen_host(), "::1", "::1"),
+        (listen_host(), "box.example.org", "box.example.org"),
+        (store_url(), "sqlite", "sqlite"),
+        (store_url(), "postgresql://db.example.org/harken", "postgresql://db.example.org/harken"),
+        (store_url(), "env:DATABASE", "env:DATABASE"),
+        (sender_ids(), "teams:a@example.org, mail:b", ("teams:a@example.org", "mail:b")),
+        (sender_ids(), "mail:b,mail:b,", ("mail:b",)),
+        (sender_ids(), "teams:19:x@thread", ("teams:19:x@thread",)),
     ],
 )
 def test_text_of_a_variable_is_read(value_type: ValueType, text: str, expected: object) -> None:
@@ -57,37 +57,37 @@ def test_text_of_a_variable_is_read(value_type: ValueType, text: str, expected: 
 @pytest.mark.parametrize(
     ("value_type", "value"),
     [
-        (Whole(0, 10), "7"),
-        (Whole(0, 10), True),
-        (Whole(0, 10), 7.0),
-        (Whole(0, 10), 11),
-        (Whole(0, 10), -1),
-        (Flag(), 1),
-        (Flag(), "true"),
-        (Duration(timedelta(0)), 900),
-        (Duration(timedelta(0)), True),
-        (Duration(DAY), "1s"),
-        (Duration(timedelta(0), DAY), "2d"),
-        (Choice(("a", "b")), "A"),
-        (Choice(("a", "b")), 1),
-        (ListenHost(), ""),
-        (ListenHost(), "[::1]"),
-        (ListenHost(), "http://x"),
-        (ListenHost(), "a b"),
-        (ListenHost(), "x\n"),
-        (StoreUrl(), ""),
-        (StoreUrl(), "mysql://x"),
-        (StoreUrl(), "postgresql://u:hunter2@h/d"),
-        (StoreUrl(), "postgresql://h/d?user=u&password=hunter2"),
-        (StoreUrl(), "postgresql://u:hunter2@[h/d"),
-        (StoreUrl(), "env:"),
-        (SenderIds(), "teams:a"),
-        (SenderIds(), ["a"]),
-        (SenderIds(), [":a"]),
-        (SenderIds(), ["teams:"]),
-        (SenderIds(), ["teams: a"]),
-        (SenderIds(), [1]),
-        (SenderIds(), {"teams": "a"}),
+        (whole(0, 10), "7"),
+        (whole(0, 10), True),
+        (whole(0, 10), 7.0),
+        (whole(0, 10), 11),
+        (whole(0, 10), -1),
+        (flag(), 1),
+        (flag(), "true"),
+        (duration(timedelta(0)), 900),
+        (duration(timedelta(0)), True),
+        (duration(DAY), "1s"),
+        (duration(timedelta(0), DAY), "2d"),
+        (choice("a", "b"), "A"),
+        (choice("a", "b"), 1),
+        (listen_host(), ""),
+        (listen_host(), "[::1]"),
+        (listen_host(), "http://x"),
+        (listen_host(), "a b"),
+        (listen_host(), "x\n"),
+        (store_url(), ""),
+        (store_url(), "mysql://x"),
+        (store_url(), "postgresql://u:hunter2@h/d"),
+        (store_url(), "postgresql://h/d?user=u&password=hunter2"),
+        (store_url(), "postgresql://u:hunter2@[h/d"),
+        (store_url(), "env:"),
+        (sender_ids(), "teams:a"),
+        (sender_ids(), ["a"]),
+        (sender_ids(), [":a"]),
+        (sender_ids(), ["teams:"]),
+        (sender_ids(), ["teams: a"]),
+        (sender_ids(), [1]),
+        (sender_ids(), {"teams": "a"}),
     ],
 )
 def test_value_of_the_file_that_does_not_fit_is_refused(value_type: ValueType, value: object) -> None:
@@ -100,7 +100,7 @@ def test_value_of_the_file_that_does_not_fit_is_refused(value_type: ValueType, v
 def test_text_that_is_no_number_is_refused(text: str) -> None:
     """Also texts that `int` would take, such as other scripts' digits."""
     with pytest.raises(ValueError, match=r"^$"):
-        Whole(-100, 100).parse(text)
+        whole(-100, 100).parse(text)
 
 
 @given(st.sampled_from(SCALARS), st.text(max_size=30))

@@ -18,7 +18,7 @@ import anyio.lowlevel
 import pytest
 
 from harken.config.home import Home
-from harken.config.source_entries import source_entry
+from harken.config.tables import source_entry
 from harken.errors import UserError
 from harken.model import Draft, OutgoingReply
 from harken.sources.source import Batch, Source, SourceEntry, SourceHealth, SourceKind, SourceState, Speakers

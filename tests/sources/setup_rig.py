@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harken.clock import SystemClock
 from harken.config.home import Home
-from harken.config.source_entries import source_entry
+from harken.config.tables import source_entry
 from harken.sources.setup import SetupContext
 
 

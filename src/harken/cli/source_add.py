@@ -27,8 +27,7 @@ from harken.config.home import Home, disk_error, ensure, write_private
 from harken.config.load import load
 from harken.config.secrets import resolve
 from harken.config.settings import HooksSettings
-from harken.config.source_entries import source_entry
-from harken.config.tables import TableReader, read_tables, references
+from harken.config.tables import TableReader, read_tables, references, source_entry
 from harken.config.values import is_source_name
 from harken.control.client import DaemonClient, Result
 from harken.control.start import VARIABLES, is_reachable, start

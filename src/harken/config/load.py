@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from harken.config.home import Home
-from harken.config.problem import dotted, unfit, unknown
+from harken.config.problem import closest, did_you_mean, dotted, unfit, unknown
 from harken.config.settings import (
     SCALARS,
     SETTINGS,
@@ -32,7 +32,6 @@ from harken.config.settings import (
     TrustSettings,
     WaitingSettings,
 )
-from harken.config.suggest import closest, did_you_mean
 from harken.config.tables import TableReader, read_tables, references
 from harken.errors import UserError
 from harken.sources.settings import is_loopback

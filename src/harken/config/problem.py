@@ -1,15 +1,17 @@
-"""How a mistake in the settings is put into words: where it is, what was found, what would be accepted.
+"""How a mistake in the settings is put into words: where it is, what was found, what would be accepted or was meant.
 
 Pure. Nothing of a value that may be a secret is repeated, and nothing that could act on a terminal.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from harken.config.suggest import closest_name, did_you_mean
-from harken.config.values import ValueType
+if TYPE_CHECKING:
+    from harken.config.values import ValueType
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SHOWN_CHARS = 60
@@ -62,3 +64,32 @@ def _number(value: float) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return the known word most like this one, or nothing when none is near; case and hyphens do not count."""
+    plain: dict[str, str] = {}
+    for candidate in known:
+        plain.setdefault(_plain(candidate), candidate)
+    near = difflib.get_close_matches(_plain(word), plain, n=1, cutoff=0.65)
+    return plain[near[0]] if near else ""
+
+
+def closest_name(name: str, known: Iterable[str]) -> str:
+    """Return the dotted name most like this one: as a whole, else by its last part alone."""
+    names = list(known)
+    leaves: dict[str, str] = {}
+    for candidate in names:
+        leaves.setdefault(_plain(candidate).rpartition(".")[2], candidate)
+    leaf = _plain(name).rpartition(".")[2]
+    return closest(name, names) or leaves.get(closest(leaf, leaves), "")
+
+
+def did_you_mean(guess: str) -> str:
+    """Return the question to add to an error, or nothing without a guess."""
+    return f" Did you mean {guess}?" if guess else ""
+
+
+def _plain(word: str) -> str:
+    # Without the bound, comparing a very long word with every candidate takes seconds.
+    return word[:100].casefold().replace("-", "_")

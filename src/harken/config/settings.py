@@ -14,19 +14,19 @@ from pathlib import Path
 
 from harken.automation import QuietHours
 from harken.config.values import (
-    Choice,
-    Duration,
-    Flag,
-    Folder,
-    HostName,
-    Hours,
-    ListenHost,
-    PublicUrl,
-    Reference,
-    SenderIds,
-    StoreUrl,
     ValueType,
-    Whole,
+    choice,
+    duration,
+    flag,
+    folder,
+    host_name,
+    hours,
+    listen_host,
+    public_url,
+    reference,
+    sender_ids,
+    store_url,
+    whole,
 )
 from harken.hosts.registry import host_names
 from harken.ingest.policy import MAX_SAID_CHARS, AttentionRule, Route
@@ -87,15 +87,15 @@ class HttpSettings:
 
     host: str = field(
         default="127.0.0.1",
-        metadata=_about(ListenHost(), "Address that the HTTP API listens on.", 'host = "127.0.0.1"'),
+        metadata=_about(listen_host(), "Address that the HTTP API listens on.", 'host = "127.0.0.1"'),
     )
     port: int = field(
         default=0,
-        metadata=_about(Whole(0, 65_535), "Port to listen on; 0 picks a free one once and keeps it.", "port = 8780"),
+        metadata=_about(whole(0, 65_535), "Port to listen on; 0 picks a free one once and keeps it.", "port = 8780"),
     )
     allow_remote: bool = field(
         default=False,
-        metadata=_about(Flag(), "Whether host may be an address that other machines can reach.", "allow_remote = true"),
+        metadata=_about(flag(), "Whether host may be an address that other machines can reach.", "allow_remote = true"),
     )
 
 
@@ -105,20 +105,20 @@ class HooksSettings:
 
     host: str = field(
         default="127.0.0.1",
-        metadata=_about(ListenHost(), "Address that takes what others post.", 'host = "127.0.0.1"'),
+        metadata=_about(listen_host(), "Address that takes what others post.", 'host = "127.0.0.1"'),
     )
     port: int = field(
         default=0,
-        metadata=_about(Whole(0, 65_535), "Port for it; 0 picks a free one once and keeps it.", "port = 8781"),
+        metadata=_about(whole(0, 65_535), "Port for it; 0 picks a free one once and keeps it.", "port = 8781"),
     )
     allow_remote: bool = field(
         default=False,
-        metadata=_about(Flag(), "Whether host may be an address that other machines can reach.", "allow_remote = true"),
+        metadata=_about(flag(), "Whether host may be an address that other machines can reach.", "allow_remote = true"),
     )
     public_url: str = field(
         default="",
         metadata=_about(
-            PublicUrl(),
+            public_url(),
             "The address under which others reach it, through a tunnel or a reverse proxy.",
             'public_url = "https://harken.example.org"',
         ),
@@ -132,7 +132,7 @@ class DaemonSettings:
     transport: str = field(
         default="auto",
         metadata=_about(
-            Choice(("auto", "unix", "tcp")),
+            choice("auto", "unix", "tcp"),
             "A unix socket, or a loopback port with a token; auto takes the socket where there are any.",
             'transport = "tcp"',
         ),
@@ -146,7 +146,7 @@ class StoreSettings:
     url: str = field(
         default="sqlite",
         metadata=_about(
-            StoreUrl(),
+            store_url(),
             "The store: sqlite, or a PostgreSQL URL that several daemons share.",
             'url = "env:HARKEN_DATABASE"',
         ),
@@ -154,7 +154,7 @@ class StoreSettings:
     max_messages: int = field(
         default=200_000,
         metadata=_about(
-            Whole(100, 1_000_000_000),
+            whole(100, 1_000_000_000),
             "Messages kept per mailbox; of those over it, unread ones first expire, visibly.",
             "max_messages = 50000",
         ),
@@ -162,7 +162,7 @@ class StoreSettings:
     max_age: timedelta = field(
         default=timedelta(days=365),
         metadata=_about(
-            Duration(timedelta(hours=1)), "Age at which a message that was dealt with is removed.", 'max_age = "90d"'
+            duration(timedelta(hours=1)), "Age at which a message that was dealt with is removed.", 'max_age = "90d"'
         ),
     )
 
@@ -174,7 +174,7 @@ class LimitSettings:
     max_message_chars: int = field(
         default=MAX_SAID_CHARS,
         metadata=_about(
-            Whole(1_000, 1_000_000),
+            whole(1_000, 1_000_000),
             "Characters that you or an agent say in one message, reply or prompt; a longer text is refused.",
             "max_message_chars = 20000",
         ),
@@ -182,13 +182,13 @@ class LimitSettings:
     max_wait_seconds: int = field(
         default=55,
         metadata=_about(
-            Whole(1, 55), "Longest that a call may wait for a message, in seconds.", "max_wait_seconds = 30"
+            whole(1, 55), "Longest that a call may wait for a message, in seconds.", "max_wait_seconds = 30"
         ),
     )
     lease: timedelta = field(
         default=timedelta(minutes=15),
         metadata=_about(
-            Duration(timedelta(seconds=10), timedelta(days=7)),
+            duration(timedelta(seconds=10), timedelta(days=7)),
             "How long an offer without proof stays with one session before another gets it.",
             'lease = "15m"',
         ),
@@ -196,13 +196,13 @@ class LimitSettings:
     new_consumer_window: timedelta = field(
         default=timedelta(hours=24),
         metadata=_about(
-            Duration(timedelta(0)), "How far back a new consumer begins to read.", 'new_consumer_window = "24h"'
+            duration(timedelta(0)), "How far back a new consumer begins to read.", 'new_consumer_window = "24h"'
         ),
     )
     new_consumer_most: int = field(
         default=10_000,
         metadata=_about(
-            Whole(0, 100_000),
+            whole(0, 100_000),
             "With how many messages a new consumer begins at most, the newest; the first reader of a project gets all.",
             "new_consumer_most = 500",
         ),
@@ -216,18 +216,18 @@ class LogSettings:
     level: str = field(
         default="info",
         metadata=_about(
-            Choice(("debug", "info", "warning", "error")), "The least important kind of line to log.", 'level = "debug"'
+            choice("debug", "info", "warning", "error"), "The least important kind of line to log.", 'level = "debug"'
         ),
     )
     max_bytes: int = field(
         default=5_000_000,
-        metadata=_about(Whole(10_000, 1_000_000_000), "Size at which a new log file is begun.", "max_bytes = 1000000"),
+        metadata=_about(whole(10_000, 1_000_000_000), "Size at which a new log file is begun.", "max_bytes = 1000000"),
     )
-    backups: int = field(default=3, metadata=_about(Whole(0, 100), "Older log files kept.", "backups = 3"))
+    backups: int = field(default=3, metadata=_about(whole(0, 100), "Older log files kept.", "backups = 3"))
     format: str = field(
         default="text",
         metadata=_about(
-            Choice(("text", "json")), "One line of text for each record, or one JSON object.", 'format = "json"'
+            choice("text", "json"), "One line of text for each record, or one JSON object.", 'format = "json"'
         ),
     )
 
@@ -239,7 +239,7 @@ class TrustSettings:
     owner: tuple[str, ...] = field(
         default=(),
         metadata=_about(
-            SenderIds(),
+            sender_ids(),
             "Senders that are you: their text is an instruction to your agents.",
             'owner = ["teams:ef1c916a-3135-4417-ba27-8eb7bd084193"]',
         ),
@@ -247,13 +247,13 @@ class TrustSettings:
     known: tuple[str, ...] = field(
         default=(),
         metadata=_about(
-            SenderIds(), "Senders whose messages may wake an agent.", 'known = ["outlook:colleague@example.org"]'
+            sender_ids(), "Senders whose messages may wake an agent.", 'known = ["outlook:colleague@example.org"]'
         ),
     )
     default: Trust = field(
         default=Trust.UNKNOWN,
         metadata=_about(
-            Choice((Trust.KNOWN, Trust.UNKNOWN)),
+            choice(Trust.KNOWN, Trust.UNKNOWN),
             "What everyone else is, who writes through an outside source.",
             'default = "unknown"',
         ),
@@ -267,7 +267,7 @@ class RunSettings:
     agent: str = field(
         default="",
         metadata=_about(
-            HostName(),
+            host_name(),
             "The agent for rules that name none; when empty, the first that is installed and can be fenced.",
             lambda: f'agent = "{host_names()[0]}"',
         ),
@@ -275,7 +275,7 @@ class RunSettings:
     workdir: str = field(
         default="",
         metadata=_about(
-            Folder(),
+            folder(),
             "The folder for rules that name none; when empty, an empty one of each rule's own.",
             'workdir = "~/code/shop"',
         ),
@@ -283,7 +283,7 @@ class RunSettings:
     ask_in_session: bool = field(
         default=True,
         metadata=_about(
-            Flag(),
+            flag(),
             "Whether a rule's question is also shown in a session that you used lately, of a host that can show it.",
             "ask_in_session = false",
         ),
@@ -297,7 +297,7 @@ class ToastSettings:
     enabled: bool = field(
         default=True,
         metadata=_about(
-            Flag(),
+            flag(),
             "Whether a toast on your desktop tells what a rule notifies of or asks, and what waits for an answer.",
             "enabled = false",
         ),
@@ -305,7 +305,7 @@ class ToastSettings:
     quiet_hours: QuietHours | None = field(
         default=None,
         metadata=_about(
-            Hours(),
+            hours(),
             "Hours of the day without toasts, and without calls to your phone; empty: none.",
             'quiet_hours = "22:00-07:00"',
         ),
@@ -318,22 +318,22 @@ class WaitingSettings:
 
     remind_after: timedelta = field(
         default=timedelta(minutes=15),
-        metadata=_about(Duration(timedelta(0)), "When an agent that has seen it is reminded.", 'remind_after = "10m"'),
+        metadata=_about(duration(timedelta(0)), "When an agent that has seen it is reminded.", 'remind_after = "10m"'),
     )
     toast_after: timedelta = field(
         default=timedelta(minutes=30),
-        metadata=_about(Duration(timedelta(0)), "When a toast on your desktop tells you.", 'toast_after = "1h"'),
+        metadata=_about(duration(timedelta(0)), "When a toast on your desktop tells you.", 'toast_after = "1h"'),
     )
     phone_after: timedelta = field(
         default=timedelta(hours=2),
         metadata=_about(
-            Duration(timedelta(0)), "When your phone is told, if waiting.phone is set.", 'phone_after = "4h"'
+            duration(timedelta(0)), "When your phone is told, if waiting.phone is set.", 'phone_after = "4h"'
         ),
     )
     phone: str = field(
         default="",
         metadata=_about(
-            Reference(),
+            reference(),
             "Where your phone is reached: a reference to an address for Apprise (pip install 'harken[phone]').",
             'phone = "env:HARKEN_PHONE"',
         ),

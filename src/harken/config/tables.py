@@ -2,7 +2,7 @@
 
 Each reader takes what the file holds and returns the finished values; each mistake is added to `problems`, so that all
 mistakes of a file are reported at once. Sources are kept as they are written, for the package that knows their kinds;
-only their names, their `kind` and plain secrets are looked at here.
+only their names, their `kind` and plain secrets are looked at here, and `source_entry` is what a source is made with.
 """
 
 from __future__ import annotations
@@ -10,19 +10,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harken.config.home import expand_user
-from harken.config.problem import dotted, unfit, unknown, wrong
+from harken.clock import Clock
+from harken.config.home import Home, expand_user
+from harken.config.problem import closest, dotted, unfit, unknown, wrong
+from harken.config.secrets import resolve
 from harken.config.settings import Project
-from harken.config.suggest import closest
-from harken.config.values import Choice, Flag, has_password, is_source_name, reference_in
+from harken.config.values import ValueType, choice, flag, has_password, is_source_name, reference_in
 from harken.errors import UserError
 from harken.ingest.policy import AttentionRule, Route
 from harken.model import LOCAL, Attention, Mailbox
+from harken.sources.source import SourceEntry
 
-_ATTENTION = Choice(tuple(Attention))
+_ATTENTION = choice(*Attention)
+_TEXT = ValueType(kind=str, expected="a text")
 _MAILBOX = re.compile(r"inbox|(?:task|project):[A-Za-z0-9][A-Za-z0-9._-]*")
 _SECRET_KEY = re.compile(
     r".*(?:passw(?:or)?d|passphrase|secret|token|credential|authorization|cookie|(?:api|private|signing)[_-]?key)s?",
@@ -43,6 +47,15 @@ class TableReader:
     def wrong(self, name: str, value: object, wanted: str, *, more: str = "", hide: bool = False) -> None:
         """Note a value that does not fit."""
         self.problems.append(wrong(self.where, name, value, wanted, more=more, hide=hide))
+
+    def fits(self, name: str, value: object, value_type: ValueType) -> bool:
+        """Whether a value fits its type; one that does not is noted."""
+        try:
+            value_type.read(value)
+        except ValueError as exc:
+            self.problems.append(unfit(self.where, name, value, value_type, exc))
+            return False
+        return True
 
     def unknown(self, name: str, known: Mapping[str, object] | tuple[str, ...]) -> None:
         """Note a key that does not exist."""
@@ -76,11 +89,8 @@ def references(tree: object) -> Iterator[str]:
 def _read_attention(value: object, reading: TableReader) -> dict[str, Attention]:
     found: dict[str, Attention] = {}
     for source, word in _named(value, "attention", 'a table such as teams = "wake"', reading):
-        name = dotted("attention", source)
-        try:
-            found[source] = Attention(_ATTENTION.read(word))
-        except ValueError as exc:
-            reading.problems.append(unfit(reading.where, name, word, _ATTENTION, exc))
+        if reading.fits(dotted("attention", source), word, _ATTENTION):
+            found[source] = Attention(str(word))
     return found
 
 
@@ -103,12 +113,8 @@ def _read_attention_rules(value: object, reading: TableReader) -> tuple[Attentio
         row = _row(entry, name, fields(AttentionRule), reading)
         if row is None:
             continue
-        try:
-            attention = Attention(_ATTENTION.read(row["attention"]))
-        except ValueError as exc:
-            reading.problems.append(unfit(reading.where, f"{name}.attention", row["attention"], _ATTENTION, exc))
-            continue
-        rules.append(AttentionRule(**{**row, "attention": attention}))
+        if reading.fits(f"{name}.attention", row["attention"], _ATTENTION):
+            rules.append(AttentionRule(**{**row, "attention": Attention(row["attention"])}))
     return tuple(rules)
 
 
@@ -215,12 +221,30 @@ def _row(
     for key, value in entry.items():
         if key not in known:
             reading.unknown(f"{name}.{dotted(key)}", tuple(f"{name}.{column}" for column in known))
-        elif isinstance(known[key].default, bool):
-            if not isinstance(value, bool):
-                reading.wrong(f"{name}.{key}", value, Flag().wanted)
-        elif not isinstance(value, str):
-            reading.wrong(f"{name}.{key}", value, "a text")
+        else:
+            reading.fits(f"{name}.{key}", value, flag() if isinstance(known[key].default, bool) else _TEXT)
     for column in columns:
         if column.default is MISSING and column.name not in entry:
             reading.problems.append(f"{reading.where}: {name}.{column.name} is missing.")
     return dict(entry) if len(reading.problems) == before else None
+
+
+def source_entry(
+    name: str,
+    table: Mapping[str, object],
+    *,
+    home: Home,
+    clock: Clock,
+    environ: Mapping[str, str],
+    public_url: str = "",
+) -> SourceEntry:
+    """Return the entry of a source; nothing is looked up yet."""
+    return SourceEntry(
+        name=name,
+        table=table,
+        clock=clock,
+        folder=home.path,
+        secret=partial(resolve, home=home, environ=environ),
+        locate=lambda path: home.path / expand_user(path, environ),
+        public_url=public_url,
+    )

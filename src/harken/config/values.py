@@ -1,23 +1,26 @@
-"""What the value of a setting may be: one small type per kind of value.
+"""What the value of a setting may be: a type that msgspec reads, and what it must be besides.
 
-A type reads a value from the file (`read`: already a number, a text, a list), from an environment variable or a
-flag (`parse`: text only), and shows it again the way it is written. `wanted` completes "expected ...". A value
-that does not fit raises `ValueError`, whose text is empty or one more sentence of help, and never holds the value.
-Pure; which setting has which type is said in `settings.py`.
+A value comes from the file (`read`: already a number, a text, a list), or from an environment variable or a flag
+(`parse`: text only), and is shown again the way it is written. `wanted` completes "expected ...". A value that does not
+fit raises `ValueError`, whose text is empty or one more sentence of help, and never holds the value. Pure; which
+setting has which type is said in `settings.py`.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Protocol
+from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
 
+import msgspec
+
 from harken.automation import QuietHours
-from harken.config.suggest import closest, did_you_mean
+from harken.config.problem import closest, did_you_mean
 from harken.hosts.registry import host_names
 from harken.rules.fault import FieldMisfit
 from harken.rules.fields import quiet_hours
@@ -27,6 +30,8 @@ _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?:\.(?!-)[A-Za-z0-9-]{1,63})*"
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SCHEME = re.compile(r"[A-Za-z]+ ")
 _REFERENCE = re.compile(r"(?:env|file|keyring):.+")
+_DIGITS = re.compile(r"-?[0-9]+(?:_[0-9]+)*")
+_MOST_DIGITS = 20
 
 _YES = ("true", "yes", "on", "1")
 _NO = ("false", "no", "off", "0")
@@ -34,30 +39,42 @@ _NO = ("false", "no", "off", "0")
 LONGEST = timedelta(days=36_500)
 
 
-class ValueType(Protocol):
-    """How one kind of value is read, explained and shown."""
+def _same(value: object) -> object:
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueType:
+    """How one kind of value is read, explained and shown.
+
+    `kind` is the type of the value in the file, `check` returns the setting's value for it or raises `ValueError`;
+    `from_text` returns for a text what the file would hold. `show` returns a value as it would be written in the file.
+    A refused value of a type that `is_secret` may hold a secret, and is not repeated.
+    """
+
+    kind: Any
+    expected: str | Callable[[], str]
+    check: Callable[[Any], object] = _same
+    from_text: Callable[[str], object] = str.strip
+    show: Callable[[Any], object] = _same
+    is_secret: bool = False
 
     @property
     def wanted(self) -> str:
         """What would be accepted, to complete "expected ..."."""
-        ...
-
-    @property
-    def is_secret(self) -> bool:
-        """Whether a value that was refused may hold a secret and must not be repeated."""
-        ...
+        return self.expected if isinstance(self.expected, str) else self.expected()
 
     def read(self, value: object) -> object:
         """Return the value of a setting for a value of the file; raise `ValueError` if it does not fit."""
-        ...
+        try:
+            found = msgspec.convert(value, self.kind)
+        except msgspec.ValidationError:
+            raise ValueError from None  # its own text may repeat the value
+        return self.check(found)
 
     def parse(self, text: str) -> object:
         """Return the value of a setting for a text; raise `ValueError` if it does not fit."""
-        ...
-
-    def show(self, value: object) -> object:
-        """Return the value as it would be written in the file."""
-        ...
+        return self.read(self.from_text(text))
 
 
 def has_password(url: str) -> bool:
@@ -87,183 +104,81 @@ def is_source_name(text: str) -> bool:
     return _SOURCE_NAME.fullmatch(text) is not None
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError
-    return value
+def whole(minimum: int, maximum: int) -> ValueType:
+    """Return the type of a whole number between two bounds."""
 
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A whole number between two bounds."""
-
-    minimum: int
-    maximum: int
-    is_secret: bool = False
-
-    @property
-    def wanted(self) -> str:
-        """What would be accepted."""
-        return f"a whole number from {self.minimum} to {self.maximum}"
-
-    def read(self, value: object) -> int:
-        """Accept a number, but not true or false, which are numbers to Python."""
-        if not isinstance(value, int) or isinstance(value, bool) or not self.minimum <= value <= self.maximum:
+    def digits(text: str) -> int:
+        # What `int` takes besides, such as the digits of other scripts, is a slip of the hand.
+        if len(text.strip()) > _MOST_DIGITS or _DIGITS.fullmatch(text.strip()) is None:
             raise ValueError
-        return value
+        return int(text)
 
-    def parse(self, text: str) -> int:
-        """Accept digits."""
-        if re.fullmatch(r"-?[0-9_]{1,20}", text.strip()) is None:
-            raise ValueError
-        try:
-            number = int(text.strip())
-        except ValueError:
-            raise ValueError from None  # its own text repeats the value
-        return self.read(number)
-
-    def show(self, value: object) -> object:
-        """Return the number."""
-        return value
+    return ValueType(
+        kind=Annotated[int, msgspec.Meta(ge=minimum, le=maximum)],
+        expected=f"a whole number from {minimum} to {maximum}",
+        from_text=digits,
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """True or false."""
+def flag() -> ValueType:
+    """Return the type of what is true or false; in a text the usual words for that are accepted."""
 
-    is_secret: bool = False
+    def word(text: str) -> object:
+        found = text.strip().lower()
+        return found in _YES if found in _YES + _NO else text
 
-    @property
-    def wanted(self) -> str:
-        """What would be accepted."""
-        return "true or false"
-
-    def read(self, value: object) -> bool:
-        """Accept true and false only."""
-        if not isinstance(value, bool):
-            raise ValueError
-        return value
-
-    def parse(self, text: str) -> bool:
-        """Accept the usual words for true and false."""
-        word = text.strip().lower()
-        if word not in _YES + _NO:
-            raise ValueError
-        return word in _YES
-
-    def show(self, value: object) -> object:
-        """Return the truth value."""
-        return value
+    return ValueType(kind=bool, expected="true or false", from_text=word)
 
 
-@dataclass(frozen=True, slots=True)
-class Duration:
-    """A length of time with its unit."""
+def duration(minimum: timedelta, maximum: timedelta = LONGEST) -> ValueType:
+    """Return the type of a length of time with its unit; a bare number does not say which unit it counts."""
 
-    minimum: timedelta
-    maximum: timedelta = LONGEST
-    is_secret: bool = False
-
-    @property
-    def wanted(self) -> str:
-        """What would be accepted."""
-        bounds = f"from {format_duration(self.minimum)} to {format_duration(self.maximum)}"
-        return f'a duration {bounds}, written like "90s", "15m", "1h30m" or "365d"'
-
-    def read(self, value: object) -> timedelta:
-        """Accept a text with units; a bare number does not say which unit it counts."""
-        if isinstance(value, int) and not isinstance(value, bool):
+    def within(value: str | int) -> timedelta:
+        if isinstance(value, int):
             raise ValueError("Write the number with its unit, in quotes.")
-        return self.parse(_text(value))
-
-    def parse(self, text: str) -> timedelta:
-        """Accept a text with units."""
         try:
-            duration = parse_duration(text.strip())
+            found = parse_duration(value.strip())
         except ValueError:
             raise ValueError from None
-        if not self.minimum <= duration <= self.maximum:
+        if not minimum <= found <= maximum:
             raise ValueError
-        return duration
+        return found
 
-    def show(self, value: object) -> object:
-        """Return the text with units."""
-        return format_duration(value) if isinstance(value, timedelta) else value
+    bounds = f"from {format_duration(minimum)} to {format_duration(maximum)}"
+    return ValueType(
+        kind=str | int,
+        expected=f'a duration {bounds}, written like "90s", "15m", "1h30m" or "365d"',
+        check=within,
+        show=format_duration,
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One of a few words."""
+def choice(*words: StrEnum | str) -> ValueType:
+    """Return the type of one of a few words."""
 
-    words: tuple[StrEnum | str, ...]
-    is_secret: bool = False
-
-    @property
-    def wanted(self) -> str:
-        """What would be accepted."""
-        *most, last = (f'"{word}"' for word in self.words)
-        return f"{', '.join(most)} or {last}"
-
-    def read(self, value: object) -> StrEnum | str:
-        """Accept exactly one of the words."""
-        text = _text(value)
-        for word in self.words:
+    def one(text: str) -> StrEnum | str:
+        for word in words:
             if word == text:
                 return word
-        raise ValueError(did_you_mean(closest(text, self.words)).strip())
+        raise ValueError(did_you_mean(closest(text, words)).strip())
 
-    def parse(self, text: str) -> StrEnum | str:
-        """Accept exactly one of the words."""
-        return self.read(text.strip())
-
-    def show(self, value: object) -> object:
-        """Return the word."""
-        return str(value)
+    *most, last = (f'"{word}"' for word in words)
+    return ValueType(kind=str, expected=f"{', '.join(most)} or {last}", check=one, show=str)
 
 
-@dataclass(frozen=True, slots=True)
-class HostName:
-    """The name of an agent host, or nothing."""
+def host_name() -> ValueType:
+    """Return the type of the name of an agent host, or nothing: found on use, because other packages may add to it."""
 
-    is_secret: bool = False
+    def known() -> ValueType:
+        return choice("", *host_names())
 
-    @property
-    def wanted(self) -> str:
-        """What would be accepted."""
-        return _hosts().wanted
-
-    def read(self, value: object) -> StrEnum | str:
-        """Accept exactly one of the names, or an empty text."""
-        return _hosts().read(value)
-
-    def parse(self, text: str) -> StrEnum | str:
-        """Accept exactly one of the names, or an empty text."""
-        return _hosts().parse(text)
-
-    def show(self, value: object) -> object:
-        """Return the name."""
-        return str(value)
+    return ValueType(kind=str, expected=lambda: known().wanted, check=lambda text: known().read(text))
 
 
-def _hosts() -> Choice:
-    """Return the choice there is: found on use, because other packages may add to it."""
-    return Choice(("", *host_names()))
+def listen_host() -> ValueType:
+    """Return the type of an address to listen on; never empty, which would mean every address of the machine."""
 
-
-@dataclass(frozen=True, slots=True)
-class ListenHost:
-    """An address or host name to listen on."""
-
-    is_secret: bool = False
-
-    @property
-    def wanted(self) -> str:
-        """What would be accepted."""
-        return 'an IP address without brackets, or a host name, such as "127.0.0.1"'
-
-    def read(self, value: object) -> str:
-        """Accept an address or a name; never an empty text, which would mean every address of the machine."""
-        text = _text(value)
+    def address(text: str) -> str:
         try:
             ipaddress.ip_address(text)
         except ValueError:
@@ -271,59 +186,25 @@ class ListenHost:
                 raise ValueError from None
         return text
 
-    def parse(self, text: str) -> str:
-        """Accept an address or a name."""
-        return self.read(text.strip())
-
-    def show(self, value: object) -> object:
-        """Return the address."""
-        return value
+    wanted = 'an IP address without brackets, or a host name, such as "127.0.0.1"'
+    return ValueType(kind=str, expected=wanted, check=address)
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """A folder, or nothing."""
+def folder() -> ValueType:
+    """Return the type of a folder that means the same wherever Harken was started, or nothing."""
 
-    is_secret: bool = False
-
-    @property
-    def wanted(self) -> str:
-        """What would be accepted."""
-        return 'a path from the root or from ~/, such as "~/code/shop"'
-
-    def read(self, value: object) -> str:
-        """Accept a path that means the same wherever Harken was started."""
-        text = _text(value)
+    def path(text: str) -> str:
         if text and not text.startswith(("/", "~/")):
             raise ValueError
         return text
 
-    def parse(self, text: str) -> str:
-        """Accept a path."""
-        return self.read(text.strip())
-
-    def show(self, value: object) -> object:
-        """Return the path."""
-        return value
+    return ValueType(kind=str, expected='a path from the root or from ~/, such as "~/code/shop"', check=path)
 
 
-@dataclass(frozen=True, slots=True)
-class StoreUrl:
-    """Which store: the embedded one, or a PostgreSQL database, its password kept elsewhere."""
+def store_url() -> ValueType:
+    """Return the type of a store: the embedded one, or a PostgreSQL database, its password kept elsewhere."""
 
-    is_secret: bool = True
-
-    @property
-    def wanted(self) -> str:
-        """What would be accepted."""
-        return (
-            '"sqlite", "postgresql://..." without a password, or a reference to such a URL '
-            '("env:NAME", "file:PATH", "keyring:SERVICE/NAME")'
-        )
-
-    def read(self, value: object) -> str:
-        """Accept a store's URL or a reference to one."""
-        text = _text(value)
+    def url(text: str) -> str:
         if text == "sqlite" or is_reference(text):
             return text
         if not text.startswith(("postgresql://", "postgres://")):
@@ -332,29 +213,18 @@ class StoreUrl:
             raise ValueError("A password is not written here: keep the whole URL elsewhere and refer to it.")
         return text
 
-    def parse(self, text: str) -> str:
-        """Accept a store's URL or a reference to one."""
-        return self.read(text.strip())
-
-    def show(self, value: object) -> object:
-        """Return the URL or the reference, never what it refers to."""
-        return value
+    wanted = (
+        '"sqlite", "postgresql://..." without a password, or a reference to such a URL '
+        '("env:NAME", "file:PATH", "keyring:SERVICE/NAME")'
+    )
+    return ValueType(kind=str, expected=wanted, check=url, is_secret=True)
 
 
-@dataclass(frozen=True, slots=True)
-class PublicUrl:
-    """An address at which others reach this machine, or nothing. One with a password in it is not repeated."""
+def public_url() -> ValueType:
+    """Return the type of an address at which others reach this machine, or nothing."""
 
-    is_secret: bool = True
-
-    @property
-    def wanted(self) -> str:
-        """What would be accepted."""
-        return 'an address such as "https://harken.example.org", without a user, a query or a password'
-
-    def read(self, value: object) -> str:
-        """Accept the address of a server and a path, https or http."""
-        text = _text(value).rstrip("/")
+    def address(found: str) -> str:
+        text = found.rstrip("/")
         if not text:
             return text
         parts = urlsplit(text)
@@ -363,96 +233,50 @@ class PublicUrl:
             raise ValueError
         return text
 
-    def parse(self, text: str) -> str:
-        """Accept an address."""
-        return self.read(text.strip())
-
-    def show(self, value: object) -> object:
-        """Return the address."""
-        return value
+    wanted = 'an address such as "https://harken.example.org", without a user, a query or a password'
+    return ValueType(kind=str, expected=wanted, check=address, is_secret=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """Where a secret is kept, or nothing."""
+def reference() -> ValueType:
+    """Return the type of the place where a secret is kept, or nothing; the secret itself is refused."""
 
-    is_secret: bool = True
-
-    @property
-    def wanted(self) -> str:
-        """What would be accepted."""
-        return '"env:NAME", "file:PATH" or "keyring:SERVICE/NAME"'
-
-    def read(self, value: object) -> str:
-        """Accept a reference; the secret itself is refused."""
-        text = _text(value)
+    def place(text: str) -> str:
         if text and not is_reference(text):
             raise ValueError("A secret is not written here: keep it elsewhere and refer to it.")
         return text
 
-    def parse(self, text: str) -> str:
-        """Accept a reference."""
-        return self.read(text.strip())
-
-    def show(self, value: object) -> object:
-        """Return the reference, never what it refers to."""
-        return value
+    wanted = '"env:NAME", "file:PATH" or "keyring:SERVICE/NAME"'
+    return ValueType(kind=str, expected=wanted, check=place, is_secret=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Hours:
-    """A part of each day, or nothing."""
+def hours() -> ValueType:
+    """Return the type of a part of each day, or nothing."""
 
-    is_secret: bool = False
-
-    @property
-    def wanted(self) -> str:
-        """What would be accepted."""
-        return 'two times of the day, such as "22:00-07:00"'
-
-    def read(self, value: object) -> QuietHours | None:
-        """Accept two times that differ."""
+    def part(text: str) -> QuietHours | None:
         try:
-            return quiet_hours(_text(value))
+            return quiet_hours(text)
         except FieldMisfit as exc:
             raise ValueError from exc
 
-    def parse(self, text: str) -> QuietHours | None:
-        """Accept two times that differ."""
-        return self.read(text.strip())
+    def shown(value: QuietHours | None) -> str:
+        return f"{value.begin:%H:%M}-{value.end:%H:%M}" if value is not None else ""
 
-    def show(self, value: object) -> object:
-        """Return the two times."""
-        return f"{value.begin:%H:%M}-{value.end:%H:%M}" if isinstance(value, QuietHours) else ""
+    return ValueType(kind=str, expected='two times of the day, such as "22:00-07:00"', check=part, show=shown)
 
 
-@dataclass(frozen=True, slots=True)
-class SenderIds:
-    """A list of senders, each with the source that vouches for the id."""
+def sender_ids() -> ValueType:
+    """Return the type of a list of senders, each with the source that vouches for the id; repeated ones count once."""
 
-    is_secret: bool = False
-
-    @property
-    def wanted(self) -> str:
-        """What would be accepted."""
-        return 'a list of senders, each written "source:sender"'
-
-    def read(self, value: object) -> tuple[str, ...]:
-        """Accept a list of `source:sender`; repeated ones count once."""
-        if not isinstance(value, list | tuple):
-            raise ValueError
-        return tuple(dict.fromkeys(self._one(item) for item in value))
-
-    def parse(self, text: str) -> tuple[str, ...]:
-        """Accept `source:sender` separated by commas."""
-        return self.read([item.strip() for item in text.split(",") if item.strip()])
-
-    def show(self, value: object) -> object:
-        """Return the list."""
-        return list(value) if isinstance(value, tuple) else value
-
-    def _one(self, item: object) -> str:
-        source, colon, sender = _text(item).partition(":")
+    def one(item: str) -> str:
+        source, colon, sender = item.partition(":")
         if not colon or not is_source_name(source) or not sender or sender != sender.strip():
             raise ValueError
-        return f"{source}:{sender}"
+        return item
+
+    return ValueType(
+        kind=list[str],
+        expected='a list of senders, each written "source:sender"',
+        check=lambda items: tuple(dict.fromkeys(map(one, items))),
+        from_text=lambda text: [item.strip() for item in text.split(",") if item.strip()],
+        show=list,
+    )

@@ -28,7 +28,7 @@ from anyio.abc import TaskGroup
 from harken.clock import Clock
 from harken.config.home import Home
 from harken.config.settings import HooksSettings, Settings
-from harken.config.source_entries import source_entry
+from harken.config.tables import source_entry
 from harken.daemon import http
 from harken.daemon.metrics import EventCounters
 from harken.daemon.policy import attention_of, configured_policy, trust_of
