@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
@@ -89,6 +90,20 @@ def test_a_webhook_is_posted_to_as_soon_as_it_is_added(running: Rig) -> None:
     assert running.json("source", "test", "two")["state"] == "listening"
     running.ok("source", "remove", "one")
     assert (posted(running, "one"), posted(running, "two")) == (NOT_THERE, UNSIGNED)
+
+
+def test_the_port_for_posts_is_closed_with_the_last_webhook_and_opened_again(running: Rig) -> None:
+    """What is not needed is not open; a service that knows the address finds it there again."""
+    words = ("source", "add", "webhook", "one", "--preset", "github")
+    running.ok(*words)
+    before = running.json("status")["daemon"]["hooks_url"]
+    running.ok("source", "remove", "one")
+    assert running.json("status")["daemon"]["hooks_url"] == ""
+    address = urlsplit(before)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((address.hostname or "", address.port or 0), SECONDS)
+    running.ok(*words)
+    assert (running.json("status")["daemon"]["hooks_url"], posted(running, "one")) == (before, UNSIGNED)
 
 
 def test_what_was_written_by_hand_is_taken_over_and_told(running: Rig) -> None:

@@ -49,6 +49,12 @@ class Server(uvicorn.Server):
         """Leave signals alone."""
         yield
 
+    def stop_listening(self) -> None:
+        """Take no connection from now on, and end when those that are open have ended."""
+        for listener in getattr(self, "servers", ()):  # there is none before it has begun
+            listener.close()
+        self.should_exit = True
+
 
 class BoundedProtocol(HttpToolsProtocol):
     """A connection that is refused when there are too many, and ended when it does not ask, read or come to an end.

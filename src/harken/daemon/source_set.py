@@ -497,6 +497,8 @@ class DoorListener:
             if self._tasks is not None:
                 self._tasks.start_soon(self._serve)
         self._app.show(doors)
+        if not doors:
+            self._close()
 
     def serve_in(self, tasks: TaskGroup) -> None:
         """Serve from now on, also what is opened later."""
@@ -508,6 +510,13 @@ class DoorListener:
         """Take nothing any more."""
         if self._server is not None:
             self._server.should_exit = True
+
+    def _close(self) -> None:
+        """Close the port: without a door there is nothing to post to."""
+        if self._server is not None and self._sock is not None:
+            self._server.stop_listening()
+            self._sock.close()
+        self._server = self._sock = None
 
     async def _serve(self) -> None:
         if self._server is not None and self._sock is not None:
