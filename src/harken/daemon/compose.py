@@ -442,7 +442,7 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     if settings.runs.ask_in_session:
         supervisor.start("asking", daemon.confirmations.run)
     supervisor.start("index", lambda: upkeep.keep_index(store.messages))
-    supervisor.start("journal", lambda: upkeep.keep_journal(daemon.journal, store.events, daemon.intake))
+    supervisor.start("journal", lambda: upkeep.keep_journal(daemon.journal, store.events))
     supervisor.start("leases", lambda: upkeep.keep_leases(store.deliveries, daemon.inbox.sessions.keys))
     supervisor.start(
         "retention", lambda: upkeep.keep_limits(store.retention, daemon.journal, upkeep.limits_of(settings))

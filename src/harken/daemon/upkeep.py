@@ -11,7 +11,6 @@ import anyio.to_thread
 
 from harken.config.settings import Settings
 from harken.errors import Unavailable
-from harken.ingest.intake import Intake
 from harken.model import SessionKey
 from harken.store.contract.deliveries import DeliveryStore
 from harken.store.contract.events import EventStore
@@ -47,8 +46,8 @@ async def keep_index(messages: MessageStore) -> None:
         await anyio.sleep(INDEX_EVERY_SECONDS)
 
 
-async def keep_journal(journal: Journal, events: EventStore, intake: Intake) -> None:
-    """Write lines that could not be written, sync those that were, and store drafts that could not be stored."""
+async def keep_journal(journal: Journal, events: EventStore) -> None:
+    """Write lines that could not be written, and sync those that were."""
     synced_at = anyio.current_time()
     while True:
         await anyio.sleep(CATCH_UP_EVERY_SECONDS)
@@ -56,10 +55,6 @@ async def keep_journal(journal: Journal, events: EventStore, intake: Intake) -> 
         if anyio.current_time() - synced_at >= SYNC_EVERY_SECONDS:
             await anyio.to_thread.run_sync(journal.sync)
             synced_at = anyio.current_time()
-        try:
-            await intake.flush()
-        except Unavailable:
-            continue
 
 
 async def end_passing_leases(deliveries: DeliveryStore) -> None:

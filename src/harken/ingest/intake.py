@@ -1,15 +1,13 @@
 """The door: drafts of a source become messages of the store, or are shown as not stored.
 
-Above are the daemon's source loops and the inbox; below the store. When the store is away, drafts that a source has
-already handed over are kept in memory, the newest 200, and shown to people as not stored; their checkpoint is not
-advanced, so the source yields them again as well and dedup settles it. A caller that can be told instead (`send`, a
-webhook) gets `Unavailable` and keeps its message.
+Above are the daemon's source loops and the inbox; below the store. While the store is away, the drafts that a feed has
+yielded wait in memory and are shown as not stored; the feed is asked for no more, and its checkpoint is not advanced. A
+caller that can be told instead (`send`, a webhook) gets `Unavailable` and keeps its message, so nothing has to be held.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -29,7 +27,7 @@ from harken.store.contract.people import Mute, PeopleStore
 
 _log = logging.getLogger("harken.ingest")
 
-RING_SIZE = 200
+MOST_SHOWN = 200
 AT_ONCE = 100
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
 LARGE_CHARS = 16_000
@@ -42,22 +40,19 @@ class Intake:
         self._store = store
         self._policies = policies
         self._pairings = pairings
-        self._ring: deque[Draft] = deque()
-        self._overflowed = 0
         self._dropped_total = 0
-        self._flushing = anyio.Lock()
         self._problem = ""
         self._waiting: list[Sequence[Draft]] = []
 
     @property
     def not_stored(self) -> Sequence[Draft]:
         """Drafts that wait in memory because the store is away, oldest first."""
-        waiting = [draft for drafts in self._waiting for draft in drafts[-RING_SIZE:]] if self._problem else []
-        return (*self._ring, *waiting)[-RING_SIZE:]
+        waiting = [draft for drafts in self._waiting for draft in drafts[-MOST_SHOWN:]] if self._problem else []
+        return waiting[-MOST_SHOWN:]
 
     @property
     def dropped_total(self) -> int:
-        """How many drafts had to be given up since the start: too large, or too many while the store was away."""
+        """How many drafts their sources had to give up since the start, because they were too large."""
         return self._dropped_total
 
     @property
@@ -108,33 +103,6 @@ class Intake:
         await self._store.events.record("dropped", {"source": source, "count": count})
         self._dropped_total += count
 
-    async def accept_or_hold(self, drafts: Sequence[Draft], checkpoint: Checkpoint | None = None) -> bool:
-        """Store drafts, or hold them in memory; return whether they are stored. For sources that cannot wait."""
-        try:
-            await self.flush()
-            await self.accept(drafts, checkpoint)
-        except Unavailable as exc:
-            self._report(exc)
-            self._hold(drafts)
-            return False
-        return True
-
-    async def flush(self) -> int:
-        """Store what was held; return how many. Raises `Unavailable` while the store is still away."""
-        # One at a time: two that store the same drafts would also both take them out, and with them newer ones.
-        async with self._flushing:
-            held, overflowed = list(self._ring), self._overflowed
-            if not held:
-                return 0
-            await self._store.messages.append(await self._prepare(held), None, dropped=overflowed)
-            stored = {id(draft) for draft in held}
-            # More may have been held meanwhile, and pushed some of these out.
-            self._ring = deque(draft for draft in self._ring if id(draft) not in stored)
-            self._overflowed -= overflowed
-            self._problem = ""
-            _log.info("the store is back: %d held messages are stored", len(held))
-            return len(held)
-
     async def _prepare(self, drafts: Sequence[Draft]) -> list[NewMessage]:
         """Return what may be stored, admitting a sender who gave a pairing code first."""
         ready = []
@@ -170,17 +138,6 @@ class Intake:
         if not self._problem:
             _log.warning("nothing can be stored: %s", reason.message)
         self._problem = reason.message
-
-    def _hold(self, drafts: Sequence[Draft]) -> None:
-        # A source whose checkpoint did not move yields the same again, and must not push out what others yielded.
-        held = {(draft.source, draft.kind, draft.upstream_id, draft.text) for draft in self._ring if draft.upstream_id}
-        self._ring.extend(
-            draft for draft in drafts if (draft.source, draft.kind, draft.upstream_id, draft.text) not in held
-        )
-        while len(self._ring) > RING_SIZE:
-            self._ring.popleft()
-            self._overflowed += 1
-            self._dropped_total += 1
 
 
 class PolicyBook:
