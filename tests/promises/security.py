@@ -74,7 +74,7 @@ _PROMISES: Final = (
     held("secrets of known forms are redacted", "test_secret_is_replaced_by_its_kind"),
     held("all before anything is stored", "test_02_what_comes_from_outside_is_made_harmless_on_the_way_in"),
     held(
-        "as an instruction from the owner only, as a request from someone known, as data from everyone else",
+        "as an instruction from you only, as a request from someone known, as data from everyone else",
         "test_trust_says_whose_word_a_message_is",
     ),
     held(
@@ -102,7 +102,7 @@ _PROMISES: Final = (
         "test_marked_command_is_refused_where_no_daemon_runs",
     ),
     held(
-        "may not write in the owner's name, read as someone else, admit senders or mute",
+        "may not write in your name, read as someone else, admit senders or mute",
         "test_an_agents_shell_is_refused_what_is_the_persons",
         "test_an_agent_never_has_the_owners_word",
     ),
