@@ -27,7 +27,7 @@ run: $(VENV)/.installed ## install what is needed and start Harken
 test: $(VENV)/.installed-dev $(INTEROP)/node_modules/.installed ## run the tests (ARGS="-k name" is passed to pytest)
 	@scripts/browser.sh
 	@scripts/dovecot.sh
-	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -n 4 --dist loadfile $(ARGS)
+	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-hosts: $(VENV)/.installed-dev $(HOSTS)/node_modules/.installed ## run the real agent hosts against a model of our own
 	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -m hosts $(HOSTS) $(ARGS)

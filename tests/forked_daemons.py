@@ -50,8 +50,9 @@ class ForkedDaemons:
 def pytest_configure(config: pytest.Config) -> None:
     """Start a server in each process that runs tests: what a test starts must descend from it, as always.
 
-    The process that only waits for workers needs none, nor does a run that lists its tests.
+    The process that only waits for workers needs none, nor does a run that lists its tests or prints its help.
     """
     runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", None)
-    if sys.platform == "linux" and runs_tests and not config.option.collectonly:
+    is_listing = config.option.collectonly or config.option.help or config.option.version
+    if sys.platform == "linux" and runs_tests and not is_listing:
         config.pluginmanager.register(ForkedDaemons(), "forked-daemons")

@@ -17,7 +17,8 @@ import pytest
 
 from harken.testing import DaemonProcess
 from harken.testing.forked import FORK_SERVER, ForkedProcess, start_harken
-from tests.loss.rig import until
+from tests.conftest import SLOWEST_FILES
+from tests.loss.rig import WAIT_SECONDS, Nursery, until
 
 SECONDS: Final = 30.0
 Ended: TypeAlias = tuple[int, bytes, bytes]
@@ -159,3 +160,27 @@ def test_forked_command_has_the_terminal_that_it_is_given(daemon: DaemonProcess)
         process.kill()
     os.close(side)
     os.close(main)
+
+
+def test_an_answer_that_came_too_late_is_not_taken_for_the_next(tmp_path: Path) -> None:
+    """Every test after that one would look at the daemon of another."""
+    nursery = Nursery()
+    (tmp_path / "late").mkdir()
+    (tmp_path / "next").mkdir()
+    try:
+        nursery.daemon(tmp_path / "first").start().kill()  # it has imported everything by now
+        os.kill(nursery.pid, signal.SIGSTOP)
+        nursery.answer_seconds = 0.01
+        with pytest.raises(AssertionError, match="does not answer"):
+            nursery.spawn(tmp_path / "late", {})
+        os.kill(nursery.pid, signal.SIGCONT)
+        nursery.answer_seconds = WAIT_SECONDS
+        with nursery.daemon(tmp_path / "next") as daemon:
+            assert daemon.start().facts["pid"] == daemon.pid
+    finally:
+        nursery.close()
+
+
+def test_the_files_that_are_begun_first_are_there() -> None:
+    """A name that nothing has any more would let the slowest file be begun last."""
+    assert [name for name in SLOWEST_FILES if not Path(__file__).parents[1].joinpath(name).is_file()] == []

@@ -133,19 +133,32 @@ class Nursery:
     def __init__(self) -> None:
         script = Path(__file__).with_name("serve.py")
         environment = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
+        # Without a buffer: `select` does not see the lines that were read along with another.
         self._process = subprocess.Popen(
-            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0
         )
+        self._orders = 0
+        self.answer_seconds = WAIT_SECONDS
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
 
     def spawn(self, home: Path, order: Mapping[str, object]) -> int:
-        """Start a daemon and return its process id."""
+        """Start a daemon and return its process id; the answer to an order that was given up is ended and skipped."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        line = json.dumps({"home": str(home), "errors": str(self.errors(home)), **order})
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        assert select.select([self._process.stdout], [], [], WAIT_SECONDS)[0], "the nursery does not answer"
-        return int(self._process.stdout.readline())
+        self._orders += 1
+        line = {"order": self._orders, "home": str(home), "errors": str(self.errors(home)), **order}
+        self._process.stdin.write(json.dumps(line).encode() + b"\n")
+        while True:
+            assert select.select([self._process.stdout], [], [], self.answer_seconds)[0], "the nursery does not answer"
+            number, pid = map(int, self._process.stdout.readline().split())
+            if number == self._orders:
+                return pid
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def errors(self, home: Path) -> Path:
         """Where the daemon of a home writes its errors."""

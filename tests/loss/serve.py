@@ -1,8 +1,9 @@
 """The daemon for tests, started by path: it can be told to die at a commit, and starts quickly.
 
 `serve.py` alone imports everything once and then starts a daemon for each line of JSON on its input, by `fork`: the
-daemon is the real one, only the imports are saved. It answers each line with the process id. A line names the home,
-the file for errors, and optionally the commit of the writing connection before or after which the process kills itself.
+daemon is the real one, only the imports are saved. It answers each line with the number of the order and the process
+id. A line has that number, the home, the file for errors, and optionally the commit of the writing connection before or
+after which the process kills itself.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def nursery() -> None:
             for source, target in ((null, 0), (null, 1), (errors, 2)):
                 os.dup2(source, target)
             os._exit(run(order))
-        sys.stdout.write(f"{pid}\n")
+        sys.stdout.write(f"{order['order']} {pid}\n")
         sys.stdout.flush()
 
 

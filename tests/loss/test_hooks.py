@@ -256,6 +256,12 @@ def test_a_session_whose_process_is_gone_is_not_known_again(daemon: Served) -> N
     assert REPEAT in inn.guest(CLAUDE, "another").prompt()
 
 
+def kill_settled(inn: Inn) -> None:
+    """Kill the daemon when it has heard that the last hook has printed: by then what it notes of a session is whole."""
+    inn.sessions()
+    inn.daemon.kill()
+
+
 def rewrite_record(daemon: Served, *without: str, **more: object) -> None:
     """Change what the one record of a session says, and take away what it does not say."""
     (path,) = (daemon.home / "run" / "sessions").iterdir()
@@ -269,7 +275,7 @@ def test_living_session_is_known_again_although_the_clock_was_set(daemon: Served
     inn = Inn(daemon)
     guest = inn.guest(CLAUDE)
     guest.prompt()
-    daemon.kill()
+    kill_settled(inn)
     rewrite_record(daemon, opened_at="2001-01-01T00:00:00Z")
     daemon.start()
     assert [each["session"] for each in inn.sessions()] == [guest.key]
@@ -307,7 +313,7 @@ def test_record_of_an_earlier_version_proves_no_process(daemon: Served, *, has_e
         agent = stack.enter_context(guest.agent()) if has_edge else None
         message = inn.send("please look")
         guest.prompt()
-        daemon.kill()
+        kill_settled(inn)
         rewrite_record(daemon, "process_identity")
         daemon.start()
         assert [each["session"] for each in inn.sessions()] == ([guest.key] if has_edge else [])
@@ -326,7 +332,7 @@ def test_a_damaged_record_of_a_session_costs_only_that(daemon: Served, damage: b
     inn = Inn(daemon)
     guest = inn.guest(CLAUDE)
     guest.prompt()
-    daemon.kill()
+    kill_settled(inn)
     (record,) = (daemon.home / "run" / "sessions").iterdir()
     record.write_bytes(damage)
     daemon.start()

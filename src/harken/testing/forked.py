@@ -7,6 +7,7 @@ of its own, one is started as usual.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import select
@@ -31,6 +32,14 @@ _MOST_COMMAND_BYTES: Final = 8_000  # as much room as the server has
 _KEPT: Final = "PYTHONDONTWRITEBYTECODE"
 
 
+# What is replaced of `Popen` is private: where a Python has it otherwise, processes are started as usual.
+_PIPES: Final = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+_PARAMETERS: Final = tuple(inspect.signature(getattr(subprocess.Popen, "_execute_child", print)).parameters)
+_IS_AS_KNOWN: Final = {"cwd", "env", "start_new_session", *_PIPES} <= {*_PARAMETERS} and all(
+    hasattr(subprocess.Popen, name) for name in ("_close_pipe_fds", "_internal_poll", "_wait")
+)
+
+
 def _at_start(env: Mapping[str, str]) -> Mapping[str, str]:
     return {name: value for name, value in env.items() if name.startswith(_AT_START) and name != _KEPT}
 
@@ -45,7 +54,7 @@ def start_harken(
     wanted = {name: value for name, value in (os.environ if env is None else env).items() if name != FORK_SERVER}
     is_ours = command[0] == sys.executable and "harken" in command[1:4] and command[1] in ("-I", "-m")
     is_same = _at_start(wanted) == _BEGINNING and len(shlex.join(command).encode()) < _MOST_COMMAND_BYTES
-    is_forked = FORK_SERVER in os.environ and is_ours and is_same
+    is_forked = FORK_SERVER in os.environ and is_ours and is_same and _IS_AS_KNOWN
     start: Callable[..., subprocess.Popen[bytes]] = ForkedProcess if is_forked else subprocess.Popen
     return start(command, env=wanted, **options)
 
@@ -57,16 +66,17 @@ class ForkedProcess(subprocess.Popen[bytes]):
 
     def _execute_child(self, args: Sequence[str], *given: PopenOption) -> None:
         """Ask for the process, where `Popen` would fork; `given` is what follows in its private method."""
-        cwd, env = given[4], given[5]
-        stdin, stdout, stderr = given[9], given[12], given[14]
-        asked = {"argv": args, "env": env, "cwd": str(cwd or Path.cwd()), "is_leader": given[20]}
+        named = dict(zip(_PARAMETERS, (self, args, *given), strict=False))
+        cwd, env = named["cwd"], named["env"]
+        stdin, stdout, stderr = named["p2cread"], named["c2pwrite"], named["errwrite"]
+        asked = {"argv": args, "env": env, "cwd": str(cwd or Path.cwd()), "is_leader": named["start_new_session"]}
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._server.connect(os.environ[FORK_SERVER])
         streams = [given_fd if given_fd >= 0 else own for own, given_fd in enumerate((stdin, stdout, stderr))]
         socket.send_fds(self._server, [json.dumps(asked).encode()], streams)
         self.pid = int(self._server.recv(_MOST_STATUS_BYTES))
         self._child_created = True
-        self._close_pipe_fds(*given[9:15])
+        self._close_pipe_fds(*(named[name] for name in _PIPES))
 
     def _internal_poll(self, **_given: object) -> int | None:
         return self._ended(0.0)
