@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 import anyio
 
@@ -20,6 +20,7 @@ from harken.clock import Clock
 from harken.errors import HarkenError, NeedsPerson, UserError
 from harken.model import Draft, timestamp
 from harken.sources.check import CheckContext, CheckReport, ask_once, sentence
+from harken.sources.feed import worst_of
 from harken.sources.microsoft.agent_user import AgentUser
 from harken.sources.microsoft.client import GraphClient, MeetsClaims
 from harken.sources.microsoft.notifications import ChangeTopic, Subscriptions, with_notices
@@ -54,6 +55,14 @@ LOOK_SECONDS: Final = 1.0
 TOLD: Final = "told by Microsoft at once"
 LOOKS_AT_STAMP: Final = 3  # somebody may sign in while it is looked who has
 LOOKS: Final = 300  # then it is tried anyway: consent is given elsewhere, and nobody tells us
+
+
+class AccountFeed(Feed, Protocol):
+    """A stream of an account, which says how it is doing."""
+
+    def health(self) -> SourceHealth:
+        """Return how it is doing now."""
+        ...
 
 
 class TokenProvider(Protocol):
@@ -142,6 +151,41 @@ class AccountSignIn:
             if self.stamp() != before:
                 return
             await anyio.sleep(LOOK_SECONDS)
+
+
+_AnySettings = TypeVar("_AnySettings", bound=GraphSettings)
+_AnyFeed = TypeVar("_AnyFeed", bound=AccountFeed)
+
+
+class AccountSource(Source, Generic[_AnySettings, _AnyFeed]):
+    """What Teams and Outlook are alike in: a name, an address, and feeds that look again and again."""
+
+    def __init__(self, settings: _AnySettings, feeds: Sequence[_AnyFeed]) -> None:
+        self.settings = settings
+        self._feeds = tuple(feeds)
+
+    @property
+    def name(self) -> str:
+        """Its name in the configuration."""
+        return self.settings.name
+
+    @property
+    def kind(self) -> str:
+        """Its kind in the configuration."""
+        return self.settings.kind
+
+    @property
+    def address(self) -> str:
+        """Where Graph is, without anything secret."""
+        return self.settings.address
+
+    def feeds(self) -> tuple[_AnyFeed, ...]:
+        """Return its streams."""
+        return self._feeds
+
+    def health(self) -> SourceHealth:
+        """Return how it is doing now."""
+        return replace(worst_of([feed.health() for feed in self._feeds]), pace=self.settings.pace)
 
 
 class SignedInSource(Source):

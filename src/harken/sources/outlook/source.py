@@ -22,9 +22,10 @@ from harken.clock import Clock
 from harken.errors import Forbidden, HarkenError, NeedsPerson, NotFound, Unavailable, UserError
 from harken.model import Draft
 from harken.sources.check import CheckContext, CheckReport
-from harken.sources.feed import MAX_ASKED_SECONDS, FeedTiming, HealthRecorder, wait_seconds, worst_of
+from harken.sources.feed import MAX_ASKED_SECONDS, FeedTiming, HealthRecorder, wait_seconds
 from harken.sources.http import part
 from harken.sources.microsoft.account import (
+    AccountSource,
     MicrosoftAccount,
     PersonSignIn,
     SignedInSource,
@@ -97,7 +98,7 @@ class _OutlookRound:
     place: OutlookCheckpoint
 
 
-class OutlookSource(Source):
+class OutlookSource(AccountSource[OutlookSettings, "OutlookFolderFeed"]):
     """The mail of one account."""
 
     def __init__(
@@ -112,38 +113,14 @@ class OutlookSource(Source):
         since: Callable[[], datetime | None] = lambda: None,
         timing: FeedTiming | None = None,
     ) -> None:
-        self.settings = settings
-        folders = settings.folders
         addresses = OwnAddresses(settings, client, clock, me=me, since=since, upn=upn)
         account = _OutlookAccount(settings, client, sent, me, addresses, since)
-        self._feeds = tuple(OutlookFolderFeed(folder, account, clock, timing or FeedTiming()) for folder in folders)
-
-    @property
-    def name(self) -> str:
-        """Its name in the configuration."""
-        return self.settings.name
-
-    @property
-    def kind(self) -> str:
-        """Its kind in the configuration."""
-        return self.settings.kind
-
-    @property
-    def address(self) -> str:
-        """Where Graph is, without anything secret."""
-        return self.settings.address
-
-    def feeds(self) -> tuple[OutlookFolderFeed, ...]:
-        """Return its streams, one for each folder."""
-        return self._feeds
+        timing = timing or FeedTiming()
+        super().__init__(settings, [OutlookFolderFeed(folder, account, clock, timing) for folder in settings.folders])
 
     def topics(self) -> tuple[ChangeTopic, ...]:
         """Return what Microsoft can tell it of: what comes into each folder."""
-        return tuple(ChangeTopic(feed.resource, "created", feed.tidings) for feed in self._feeds)
-
-    def health(self) -> SourceHealth:
-        """Return how it is doing now."""
-        return replace(worst_of([feed.health() for feed in self._feeds]), pace=self.settings.pace)
+        return tuple(ChangeTopic(feed.resource, "created", feed.tidings) for feed in self.feeds())
 
 
 class OutlookFolderFeed:

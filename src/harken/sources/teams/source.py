@@ -8,7 +8,6 @@ not stored is read again. Microsoft's failures are waited out here; only what a 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -20,6 +19,7 @@ from harken.sources.check import CheckContext, CheckReport
 from harken.sources.feed import HealthRecorder, doubled
 from harken.sources.http import part
 from harken.sources.microsoft.account import (
+    AccountSource,
     MicrosoftAccount,
     PersonSignIn,
     SignedInSource,
@@ -46,7 +46,7 @@ PAGE: Final = 50
 _MOST_DOUBLINGS: Final = 3
 
 
-class TeamsSource(Source):
+class TeamsSource(AccountSource[TeamsSettings, "ChatsFeed"]):
     """The chats of one account."""
 
     def __init__(
@@ -60,7 +60,6 @@ class TeamsSource(Source):
         since: Callable[[], datetime | None] = lambda: None,
         timing: GraphTiming | None = None,
     ) -> None:
-        self.settings = settings
         timing = timing or GraphTiming()
         polling = partial(
             ChatPoll,
@@ -73,38 +72,15 @@ class TeamsSource(Source):
             now=clock.now,
             chat_seconds=timing.chat_seconds,
         )
-        self._feed = ChatsFeed(settings, clock, timing, polling)
         self._me = me
-
-    @property
-    def name(self) -> str:
-        """Its name in the configuration."""
-        return self.settings.name
-
-    @property
-    def kind(self) -> str:
-        """Its kind in the configuration."""
-        return self.settings.kind
-
-    @property
-    def address(self) -> str:
-        """Where Graph is."""
-        return self.settings.address
-
-    def feeds(self) -> tuple[ChatsFeed, ...]:
-        """Return its only stream."""
-        return (self._feed,)
+        super().__init__(settings, [ChatsFeed(settings, clock, timing, polling)])
 
     def topics(self) -> tuple[ChangeTopic, ...]:
         """Return what Microsoft can tell it of: all chats at once, also those that there will be."""
-        return (ChangeTopic(self._all_messages, "created,updated,deleted", self._feed.tidings),)
+        return tuple(ChangeTopic(self._all_messages, "created,updated,deleted", feed.tidings) for feed in self.feeds())
 
     def _all_messages(self) -> str:
         return f"/users/{part(me)}/chats/getAllMessages" if (me := self._me()) else "/me/chats/getAllMessages"
-
-    def health(self) -> SourceHealth:
-        """Return how it is doing now."""
-        return replace(self._feed.health(), pace=self.settings.pace)
 
 
 class ChatsFeed:
