@@ -26,7 +26,7 @@ MAX_SUPPRESSIONS: Final = 6
 MIN_REASON_WORDS: Final = 2
 MAX_ONE_IMPORTER_PERCENT: Final = 30
 ENOUGH_MODULES: Final = 20  # a share of fewer says nothing
-MAX_VAGUE_WORDS: Final = 0.6  # in 1,000 words of docstrings
+MAX_VAGUE_WORDS: Final = 0.4  # in 1,000 words of docstrings
 ENOUGH_WORDS: Final = 1_000  # a rate over fewer says nothing
 
 # The supervisor keeps loops alive; the writer thread hands whatever a job raised to the caller that waits for it; a

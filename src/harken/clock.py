@@ -36,7 +36,7 @@ class Signal:
         self._event = anyio.Event()
 
     def ring(self, _change: object = None) -> None:
-        """Let whoever waits, or waits next, go on; what has changed makes no difference."""
+        """Let the task that waits, or waits next, go on; what has changed makes no difference."""
         self._event.set()
 
     async def wait(self, seconds: float) -> None:

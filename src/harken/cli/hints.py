@@ -13,7 +13,7 @@ HOME_OPTION: Final = "harken.cli.home_option"
 
 
 def at_home(text: str) -> str:
-    """Return a hint whose commands are about the home of the command that runs now."""
+    """Return a hint with commands about the home of the command that runs now."""
     context = click.get_current_context(silent=True)
     option = context.meta.get(HOME_OPTION, ()) if context else ()
     root = context.find_root() if context else None

@@ -92,7 +92,7 @@ def version(asked: Invocation) -> None:
 
 
 def _running(home: Home) -> Result | None:
-    """Return which daemon runs, whatever its version."""
+    """Return which daemon runs, of any version."""
     keys = ("pid", "version", "url")
     end = monotonic() + FACTS_SECONDS
     while is_reachable(home):

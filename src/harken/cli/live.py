@@ -1,7 +1,7 @@
 """`doctor --live` and `probe` as a person sees them: what is run, what is shown, and what is left behind: nothing.
 
-The trials are in `harken.trial` and ask Harken through `DaemonPost`. A host runs in a folder of its own below
-Harken's home, whose sessions read the mailbox of the trial only, so that no message of the person's is taken.
+The trials are in `harken.trial` and ask Harken through `DaemonPost`. A host runs in a folder of its own below Harken's
+home, with sessions that read the mailbox of the trial only, so that no message of the person's is taken.
 """
 
 from __future__ import annotations

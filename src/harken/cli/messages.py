@@ -185,7 +185,7 @@ def text_or_stdin(words: tuple[str, ...], hint: str) -> str:
 
 
 def _hand_over(asked: Invocation, daemon: DaemonClient, offered: Result) -> None:
-    """Print what was offered, and only then say that it was shown: whatever fails before offers it again."""
+    """Print what was offered, and only then say that it was shown: after an error it is offered again."""
     if asked.as_json:
         asked.print_json(offered)
     else:

@@ -1,7 +1,7 @@
 """The verbs `open` and `browsers`: the page in the browser, signed in by a link that works once, and who is signed in.
 
-The link comes from the daemon, which gives it only to the person. It is opened by whatever browser the machine has,
-and printed, so that it can be opened elsewhere (through an SSH tunnel, say) too.
+The link comes from the daemon, which gives it only to the person. It is opened by the browser of the machine, and
+printed, so that it can be opened elsewhere (through an SSH tunnel, say) too.
 """
 
 from __future__ import annotations

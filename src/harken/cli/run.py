@@ -1,7 +1,7 @@
-"""Runs one command and turns whatever ends it into one sentence, one hint and an exit code.
+"""Runs one command and turns its end into one sentence, one hint and an exit code.
 
 Exit codes: 0 done, 1 a fault of Harken's own, 2 to 7 by the class of the error (see `harken.errors`), 130 on Ctrl-C,
-141 when whoever read the output went away. There are no stack traces, except with `python -X dev`.
+141 when the reader of the output went away. There are no stack traces, except with `python -X dev`.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def lasted(seconds: float | None) -> str:
 
 
 def open_envelope(screen: Screen, run: Result) -> None:
-    """Print what begins an envelope: which run, for whom, by which agent, and where."""
+    """Print what begins an envelope: the run, its rule, its agent, and its folder."""
     about = f"run {run['id']}  {run['rule'] or BY_HAND}  {title_of(run['agent'])} in {_folder(run)}"
     screen.line(screen.paint(screen.fit(EDGE + about), BOLD))
 

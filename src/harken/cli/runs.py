@@ -116,7 +116,7 @@ def follow_run(asked: Invocation, daemon: DaemonClient, name: str) -> None:
 
 
 def _end(asked: Invocation, name: str) -> None:
-    """End a run from beside whoever follows it; that it is over already is no matter."""
+    """End a run beside its followers; one that is over already is no error."""
     with suppress(HarkenError), asked.daemon(can_start=False) as daemon:
         daemon.ask("run_abort", run=name)
 

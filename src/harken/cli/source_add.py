@@ -150,7 +150,7 @@ def check_source(home: Home, name: str, seconds: float) -> Result:
 
 
 def sign_in(asked: Invocation, name: str, *, is_device: bool) -> None:
-    """Sign a person in, in the browser or by a code, and say as whom."""
+    """Sign a person in, in the browser or by a code, and name the account."""
     refuse_agent(asked, "sign in to sources")
     ensure(asked.home)
     signing = sign_in_of(asked.home, name)
@@ -178,7 +178,7 @@ def sign_in(asked: Invocation, name: str, *, is_device: bool) -> None:
 
 
 def sign_in_of(home: Home, name: str) -> SourceSignIn:
-    """Return the sign-in of a source of config.toml; raises `UserError` if it is of a kind that nobody signs in to."""
+    """Return the sign-in of a source of config.toml; raises `UserError` if its kind has no sign-in."""
     entry = _entry(home, name, entry_named(home, name))
     kind = kinds().named(entry.kind, name)
     if kind.sign_in is None:

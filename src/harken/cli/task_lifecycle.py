@@ -1,7 +1,7 @@
 """Making, starting and ending a task: what a person is told and asked. Words and options are in `task.py`.
 
 The daemon is told before git writes anything, and told again when git fails: a command that is killed in between leaves
-a task whose folder is missing, which can be seen and removed. The agent is the person's own program in their own
+a task with a missing folder, which can be seen and removed. The agent is the person's own program in their own
 environment; what is in the mail stands in no command, where everybody on the machine could read it. A worktree goes
 only when nothing is lost with it, and what git ignores there is the person's to judge.
 """
@@ -158,7 +158,7 @@ def _become(command: AgentCommand) -> NoReturn:
 
 
 def finish_task(asked: Invocation, name: str, *, is_removed: bool | None) -> None:
-    """Let a task be done. `is_removed`: what the person said about its worktree; None: they are asked, if anybody."""
+    """Let a task be done. `is_removed`: what the person said about its worktree; None: they are asked."""
     with asked.daemon() as daemon:
         task = daemon.ask("task_show", task=name)
         outlook = None

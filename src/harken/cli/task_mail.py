@@ -1,7 +1,7 @@
 """The verbs for the mail of tasks, with the names of the tools that agents have.
 
-Without a task, the one whose folder the command runs in is meant; the daemon decides that. What is taken counts as seen
-when it was printed, as with `pull`.
+Without a task, the one of the folder that the command runs in is meant; the daemon decides that. What is taken counts
+as seen when it was printed, as with `pull`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _send(asked: Invocation, method: str, key: str, **params: object) -> None:
 
 
 def _hand_over(asked: Invocation, daemon: DaemonClient, found: Result) -> None:
-    """Print what was offered, and only then say that it was shown: whatever fails before offers it again."""
+    """Print what was offered, and only then say that it was shown: after an error it is offered again."""
     if asked.as_json:
         asked.print_json(found)
     else:

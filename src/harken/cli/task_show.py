@@ -56,7 +56,7 @@ def show_task(screen: Screen, task: Result) -> None:
 
 
 def missing_hint(task: Result) -> str:
-    """Return what helps with a task whose folder is gone."""
+    """Return what helps with a task without its folder."""
     return f"Remove the task: harken task rm {task['id']}"
 
 

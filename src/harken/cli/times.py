@@ -1,4 +1,4 @@
-"""Options whose value is a time: how long, and when. What may be written is in `harken.times`."""
+"""Options with a time as their value: how long, and when. What may be written is in `harken.times`."""
 
 from __future__ import annotations
 

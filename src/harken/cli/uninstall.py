@@ -1,8 +1,8 @@
 """The verb `uninstall`: disconnect every agent, of tasks too, remove the service, stop the daemon, say what is left.
 
 Nothing that was received is deleted unless that is said, twice: by a flag, and by typing the home's name. Then only
-what Harken knows to be its own goes; a file of somebody else's keeps its place. How a host is disconnected is in
-`hosts/connect/apply.py`, what there is to take back is found and done in `setup/uninstall.py`.
+what Harken knows to be its own goes; a file of others stays. How a host is disconnected is in `hosts/connect/apply.py`,
+what there is to take back is found and done in `setup/uninstall.py`.
 """
 
 from __future__ import annotations

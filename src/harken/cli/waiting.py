@@ -1,6 +1,6 @@
 """The verb `waiting`: what was asked and not answered, the oldest first; and `waiting done` for what needs no answer.
 
-Which messages are questions, and when somebody is reminded of them, is decided by the daemon. Answering is `reply`.
+Which messages are questions, and when you are reminded of them, is decided by the daemon. Answering is `reply`.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Home:
 
     @property
     def work_dir(self) -> Path:
-        """Folders of runs whose rule names none."""
+        """Folders of runs with a rule that names none."""
         return self.path / "workdirs"
 
     @property

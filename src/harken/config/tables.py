@@ -189,7 +189,7 @@ def _plain_secrets(value: object, name: str, *, is_named_secret: bool = False) -
 
 
 def _named(value: object, name: str, wanted: str, reading: TableReader) -> Iterator[tuple[str, object]]:
-    """Yield the entries of a table whose keys are names of sources or projects."""
+    """Yield the entries of a table with names of sources or projects as keys."""
     if not isinstance(value, dict):
         reading.wrong(name, value, wanted, hide=True)
         return

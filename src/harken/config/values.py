@@ -2,8 +2,8 @@
 
 A value comes from the file (`read`: already a number, a text, a list), or from an environment variable or a flag
 (`parse`: text only), and is shown again the way it is written. `wanted` completes "expected ...". A value that does not
-fit raises `ValueError`, whose text is empty or one more sentence of help, and never holds the value. Pure; which
-setting has which type is said in `settings.py`.
+fit raises `ValueError` with an empty text or one more sentence of help, and never with the value. Pure; which setting
+has which type is said in `settings.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Starts the daemon in the background and waits until it can be reached.
 
-The daemon gets a session of its own, no terminal, no parent, and a fixed small environment, so that it is the same
-whoever started it. `edge/launch.py` puts it outside the process tree of the command, because process managers end an
-agent with all its descendants. One that cannot start leaves the reason in `run/failed`; that reason becomes the
+The daemon gets a session of its own, no terminal, no parent, and a fixed small environment, so that it is the same the
+process that started it. `edge/launch.py` puts it outside the process tree of the command, because process managers end
+an agent with all its descendants. One that cannot start leaves the reason in `run/failed`; that reason becomes the
 caller's error.
 """
 

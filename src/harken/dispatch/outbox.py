@@ -3,11 +3,11 @@
 Each source has a lane of its own: one that is slow or away does not hold up the answers of others. A sender has it
 recorded before a reply may leave, so that after a crash it is known that it may have been sent.
 
-Placeholders tell whoever wrote in a chat that an agent has seen it, until the answer takes that place: once for a
-message, for one message of a conversation at a time, and not for what is old or answered. A place without an answer
-says so after a while, and when the daemon stops. What was put there in the moment of the answer may show only after it,
-also when that daemon has ended: so once everything has settled, a place that was answered is looked at again and
-cleared. Best effort: nothing of it changes what becomes of a message.
+Placeholders tell the sender in a chat that an agent has seen it, until the answer takes that place: once for a message,
+for one message of a conversation at a time, and not for what is old or answered. A place without an answer says so
+after a while, and when the daemon stops. What was put there in the moment of the answer may show only after it, also
+when that daemon has ended: so once everything has settled, a place that was answered is looked at again and cleared.
+Best effort: nothing of it changes what becomes of a message.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ submodules must be such that nothing is started, and what else could start somet
 no host; above it are the sandboxes.
 
 Git starts programs for dozens of keys, and every release adds some. So they are not listed; those that start nothing
-are, and whatever is not among them is refused.
+are, and what is not among them is refused.
 """
 
 from __future__ import annotations

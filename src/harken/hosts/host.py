@@ -219,7 +219,7 @@ def _plain_name(path: str) -> str:
 
 
 def is_run_by(host: str, marks: HostMarks, environ: Mapping[str, str], argv: Sequence[str]) -> bool:
-    """Whether a host has run a hook with this environment, and not somebody by hand; `argv` is what has started it."""
+    """Whether a host has run a hook with this environment, and no person by hand; `argv` is what has started it."""
     return bool(find_marks(environ, {host: marks})) or is_program_of(argv, marks)
 
 

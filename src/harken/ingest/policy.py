@@ -1,4 +1,4 @@
-"""The owner's policy for what comes in: whom to trust, where a draft goes, how far it may push, how long it may be.
+"""Your policy for what comes in: which sender to trust, where a draft goes, how far it may push, how long it may be.
 
 Only the id that the source vouches for decides trust: names are the sender's own choice, and a message can never change
 what is decided here. Of routes and attention rules the first match wins; text and channel are given cleaned. What is

@@ -3,7 +3,7 @@
 `clean` is for bodies, `one_line` for names, previews and terminals, `visible` for ids. Markup is parsed by `markup`;
 here are the characters: terminal sequences, control, bidi and invisible ones go, and look-alikes of what agent hosts,
 models and Harken itself put around words of others are made harmless. It is not a secret filter (`redact`), and it does
-not decide whom to believe (`policy`).
+not decide which sender to believe (`policy`).
 """
 
 from __future__ import annotations

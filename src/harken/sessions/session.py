@@ -663,7 +663,7 @@ class NamedTask:
 
 @dataclass(frozen=True, slots=True)
 class MailScope:
-    """As whom a session reads, and what: its folder decides, or the task that was named for it."""
+    """The consumer that a session reads as, and its mailboxes: its folder decides, or the task named for it."""
 
     consumer: Consumer
     mailboxes: tuple[Mailbox, ...] = (INBOX,)

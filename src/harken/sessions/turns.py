@@ -8,7 +8,7 @@ when it likes. And nothing is proven of a text while it is not known that the ho
 offered again.
 
 A prompt or a host's record that holds the marks around a text holds the text too; an id alone proves nothing, because
-anybody may quote it. A message that is read in pieces has arrived when all of its text has (`Coverage`).
+any text may quote it. A message that is read in pieces has arrived when all of its text has (`Coverage`).
 """
 
 from __future__ import annotations

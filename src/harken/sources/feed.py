@@ -3,8 +3,8 @@
 What a service asks for is respected, never shortened, up to a limit that keeps one strange answer from switching a
 source off. Without a word from it, waits double. Chance only ever adds to what was asked, so that many who were told
 the same second do not come back in the same instant. `Backoff` is for connections that are kept: one that is accepted
-and dropped at once was not good. A checkpoint is a record as JSON: what is stored may be older than this code, so
-whatever does not fit is no record. `HealthRecorder` keeps what people are told; it decides nothing.
+and dropped at once was not good. A checkpoint is a record as JSON: what is stored may be older than this code, so what
+does not fit is no record. `HealthRecorder` keeps what people are told; it decides nothing.
 """
 
 from __future__ import annotations

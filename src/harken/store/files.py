@@ -2,9 +2,9 @@
 
 `DiskReserve` keeps space free for the worst moment: a file that is given up when the disk is full. What agents are
 given, and the proof that they have it, is written into that space, and a daemon can start in it; new mail is refused
-until the space can be kept again. `OpenFiles` knows whether names still lead to the files that were opened or locked
-by them: what is written to one that was moved away is lost to whoever opens the name next, and a lock on it keeps
-nobody out.
+until the space can be kept again. `OpenFiles` knows whether names still lead to the files that were opened or locked by
+them: what is written to one that was moved away is lost to the next opener of the name, and a lock on it keeps no
+process out.
 """
 
 from __future__ import annotations

@@ -253,7 +253,7 @@ def can_draw(environment: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageChoice:
-    """Which question or run is chosen, since when, and by whom."""
+    """Which question or run is chosen, since when, and by you or by itself."""
 
     chosen: str = ""
     since: float = 0.0

@@ -3,7 +3,7 @@
 The 2025 era comes first, because only there can a server push without being asked. A session with events that have ids
 can be taken up again where it was left, also after a restart of the daemon: the checkpoint holds it, and it is
 therefore not deleted on the way out, unless nothing will be heard in it. `ModernSession` is for servers that know only
-2026: requests whose answers are streams. Above is `source.py`, below is `web.py`.
+2026: requests that are answered by streams. Above is `source.py`, below is `web.py`.
 """
 
 from __future__ import annotations

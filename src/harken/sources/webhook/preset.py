@@ -3,7 +3,7 @@
 `presets/` has one module for each service; a preset sees a post only in this order: `check` on the bytes as they came,
 then `read` on what they say. What tells one delivery from all others is here too: many services name a delivery in a
 header that they do not sign, so such a name counts only together with the body. The last part reads what was posted:
-whatever its shape, the result is a value or nothing.
+for any shape the result is a value or nothing.
 """
 
 from __future__ import annotations

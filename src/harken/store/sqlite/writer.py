@@ -89,7 +89,7 @@ class LocalChanges:
             del self._listeners[key]
 
     def ring(self, grown: Collection[Mailbox]) -> None:
-        """Tell everyone whom it concerns."""
+        """Wake the listeners of these mailboxes."""
         for wake, only in tuple(self._listeners.values()):
             if not only or not only.isdisjoint(grown):
                 wake(grown)
