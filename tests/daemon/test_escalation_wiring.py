@@ -29,7 +29,7 @@ from harken.log import configure
 from harken.model import INBOX, Draft, Message, Sender
 from harken.store.contract.messages import Filter
 from harken.store.contract.people import Mute
-from tests.dispatch.rig import House, open_house
+from tests.dispatch.rig import DispatchFixture, open_dispatch_fixture
 
 MINUTE: Final = timedelta(minutes=1)
 TOPIC: Final = "quietfox"  # without digits: of what looks like a key, the library itself leaves the middle out
@@ -89,7 +89,7 @@ def serving() -> Iterator[Sink]:
 class Person:
     """Who is told: their desktop and their phone, and what their agent finds in its mailbox."""
 
-    house: House
+    rig: DispatchFixture
     loop: Escalation
     toasts: list[Toast]
     sink: Sink
@@ -104,30 +104,30 @@ class Person:
             conversation=conversation,
             is_question=True,
         )
-        (appended,) = await self.house.intake.accept([draft])
+        (appended,) = await self.rig.intake.accept([draft])
         return appended.message
 
     async def minutes(self, count: int) -> None:
         """Let time pass, with a look at each minute."""
         for _ in range(count):
-            self.house.clock.advance(60)
+            self.rig.clock.advance(60)
             await self.loop.look()
 
     async def reminders(self) -> list[str]:
         """Return what the agent was told."""
-        found = await self.house.store.messages.page(Filter(mailbox=INBOX), 50)
+        found = await self.rig.store.messages.page(Filter(mailbox=INBOX), 50)
         return [message.text for message in found if message.channel == "reminders"]
 
 
 @pytest.fixture
 async def person(tmp_path: Path, sink: Sink) -> AsyncIterator[Person]:
     """An agent is reminded after 15 minutes, the person on the desktop after 30, on the phone after two hours."""
-    async with open_house(tmp_path) as house:
+    async with open_dispatch_fixture(tmp_path) as rig:
         toasts: list[Toast] = []
-        yield Person(house, made(house, show_to=toasts, address=sink.address), toasts, sink)
+        yield Person(rig, made(rig, show_to=toasts, address=sink.address), toasts, sink)
 
 
-def made(house: House, *, show_to: list[Toast], address: str, quiet: QuietHours | None = None) -> Escalation:
+def made(rig: DispatchFixture, *, show_to: list[Toast], address: str, quiet: QuietHours | None = None) -> Escalation:
     """Return the loop as the daemon makes it."""
 
     async def show(toast: Toast) -> bool:
@@ -139,13 +139,13 @@ def made(house: House, *, show_to: list[Toast], address: str, quiet: QuietHours 
     )
     settings = Settings(waiting=waiting, toasts=ToastSettings(enabled=True, quiet_hours=quiet))
     environ = {PHONE: address}
-    home = Home(house.folder)
+    home = Home(rig.folder)
     return escalation(
-        house.store,
-        house.clock,
+        rig.store,
+        rig.clock,
         settings,
-        intake=house.intake,
-        mutes=house.policies.mutes,
+        intake=rig.intake,
+        mutes=rig.policies.mutes,
         show=show,
         home=home,
         environ=environ,
@@ -154,8 +154,8 @@ def made(house: House, *, show_to: list[Toast], address: str, quiet: QuietHours 
 
 async def have_seen(person: Person, message: Message) -> None:
     """Let an agent have seen a message."""
-    session = person.house.come()
-    await person.house.inbox.ack(session.reader, [message.id])
+    session = person.rig.come()
+    await person.rig.inbox.ack(session.reader, [message.id])
 
 
 async def test_question_climbs_from_its_agent_to_the_phone(person: Person) -> None:
@@ -198,17 +198,17 @@ async def test_answer_at_any_step_stops_it(person: Person, minutes: int) -> None
     await have_seen(person, message)
     await person.minutes(minutes)
     before = (len(await person.reminders()), len(person.toasts), len(person.sink.got))
-    row = await person.house.store.outbox.add(message.id, "so", author="you", consumer=person.house.come().consumer)
-    await person.house.store.outbox.sent(row.id, "u-1")
+    row = await person.rig.store.outbox.add(message.id, "so", author="you", consumer=person.rig.come().consumer)
+    await person.rig.store.outbox.sent(row.id, "u-1")
     await person.minutes(300)
     assert (len(await person.reminders()), len(person.toasts), len(person.sink.got)) == before
 
 
 async def test_quiet_hours_leave_the_person_alone_until_they_end(person: Person) -> None:
     """At night nobody is called; the agent may be reminded, and the morning brings what is due."""
-    now = person.house.clock.now().astimezone()
+    now = person.rig.clock.now().astimezone()
     quiet = QuietHours(now.time(), (now + 180 * MINUTE).time())
-    person.loop = made(person.house, show_to=person.toasts, address=person.sink.address, quiet=quiet)
+    person.loop = made(person.rig, show_to=person.toasts, address=person.sink.address, quiet=quiet)
     await have_seen(person, await person.ask())
     await person.minutes(179)
     assert (len(await person.reminders()), person.toasts, person.sink.got) == (1, [], [])
@@ -237,13 +237,13 @@ async def test_address_of_the_phone_is_in_no_log_and_no_error(person: Person, tm
     """It is a secret: whoever has it can write to the phone. Also the library must not log it."""
     place = Home(tmp_path / "logged")
     place.path.mkdir()
-    loop = made(person.house, show_to=[], address=address)
+    loop = made(person.rig, show_to=[], address=address)
     await person.ask()
-    person.house.clock.advance(60 * 60 * 3)
+    person.rig.clock.advance(60 * 60 * 3)
     with configure(place, "debug", to_stderr=False):
         for _ in range(3):
             await loop.look()
-            person.house.clock.advance(60 * 60)
+            person.rig.clock.advance(60 * 60)
         logging.getLogger("harken").info("the end")
     log = place.daemon_log.read_text()
     assert "the end" in log
@@ -264,7 +264,7 @@ async def test_reminder_pushes_no_further_than_its_question_may(person: Person, 
     message = await person.ask()
     await have_seen(person, message)
     muted = message.sender.id if kind == "sender" else name
-    await person.house.store.people.set_mute(Mute(kind, muted, None), is_on=True)
-    await person.house.policies.refresh()
+    await person.rig.store.people.set_mute(Mute(kind, muted, None), is_on=True)
+    await person.rig.policies.refresh()
     await person.minutes(31)
     assert (await person.reminders(), len(person.toasts)) == ([], 1)

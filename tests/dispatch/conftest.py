@@ -1,4 +1,4 @@
-"""A house with a real store, in which sessions come and go."""
+"""A rig with a real store, in which sessions come and go."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.dispatch.rig import House, open_house
+from tests.dispatch.rig import DispatchFixture, open_dispatch_fixture
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def rig(tmp_path: Path) -> AsyncIterator[DispatchFixture]:
     """Nobody is here, nothing waits."""
-    async with open_house(tmp_path) as opened:
+    async with open_dispatch_fixture(tmp_path) as opened:
         yield opened

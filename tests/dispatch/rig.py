@@ -74,20 +74,20 @@ class Pipe:
 
 
 @dataclass(slots=True)
-class Rope:
+class FakeWaker:
     """A way that carries nothing, as a bell does: it counts how often it was pulled."""
 
     name: str = "wake: bell"
-    pulls: int = 0
+    wakes: int = 0
 
     async def wake(self) -> WakeResult:
         """Count."""
-        self.pulls += 1
+        self.wakes += 1
         return WakeResult.TAKEN
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class DispatchFixture:
     """Everything one test needs."""
 
     folder: Path
@@ -161,12 +161,12 @@ class House:
         self.sessions.note_change()
         return pipe
 
-    def rope(self, session: Session, name: str = "wake: bell") -> Rope:
+    def waker(self, session: Session, name: str = "wake: bell") -> FakeWaker:
         """Give a session a way to be woken that carries nothing."""
-        rope = Rope(name)
-        session.wakers[name] = rope
+        waker = FakeWaker(name)
+        session.wakers[name] = waker
         self.sessions.note_change()
-        return rope
+        return waker
 
     async def prompt(self, session: Session, text: str) -> str:
         """Let the prompt hook of a Claude Code session run; return what it prints."""
@@ -206,7 +206,7 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(folder: Path) -> AsyncIterator[House]:
+async def open_dispatch_fixture(folder: Path) -> AsyncIterator[DispatchFixture]:
     """Join the parts over a new store."""
     clock = FakeClock()
     bells_folder = folder / "bells"
@@ -226,7 +226,7 @@ async def open_house(folder: Path) -> AsyncIterator[House]:
             questions=Questions(store, clock),
             naming=lambda *_: None,
         )
-        yield House(
+        yield DispatchFixture(
             folder=bells_folder,
             clock=clock,
             store=store,

@@ -44,7 +44,7 @@ from harken.model import (
     WakeResult,
 )
 from harken.sessions.session import Session
-from tests.dispatch.rig import House, Rope
+from tests.dispatch.rig import DispatchFixture, FakeWaker
 from tests.inbox.rig import OWNER
 from tests.loss.rig import until
 
@@ -67,7 +67,7 @@ def session_of(name: str, *, is_waiting: bool = False, told_of: Collection[Messa
         opened_at=LONG_AGO,
         last_active=LONG_AGO,
         is_busy=False,
-        wakers={"bell": Rope("bell"), "line": Rope("line")},
+        wakers={"bell": FakeWaker("bell"), "line": FakeWaker("line")},
     )
     if is_waiting:
         session.begin_wait(lambda: None)
@@ -112,7 +112,7 @@ def test_the_next_way_follows_the_one_that_was_tried() -> None:
 
 def test_a_way_is_tried_again_after_a_while_and_not_for_ever() -> None:
     """A host may not have listened yet; but one that never answers is left in peace, and the message waits."""
-    session = session_of("a", wakers={"bell": Rope("bell")})
+    session = session_of("a", wakers={"bell": FakeWaker("bell")})
     place = (MessageId("m-1"), SessionKey("a"), "bell")
     assert choose(letter(), [session], {place: Tries(1, NOW)}, NOW) == WakeChoice(look_at=NOW + ANSWER)
     again = choose(letter(), [session], {place: Tries(1, NOW - ANSWER)}, NOW)
@@ -215,7 +215,7 @@ def test_a_session_that_cannot_be_woken_is_passed_over() -> None:
 def test_a_choice_is_always_possible_and_never_too_soon(
     sessions: list[Session], tried: dict[tuple[MessageId, SessionKey, str], Tries], age: int
 ) -> None:
-    """Whatever the house looks like: somebody who is here, by a way they have and that is due, or nobody."""
+    """Whatever the rig looks like: somebody who is here, by a way they have and that is due, or nobody."""
     choice = choose(letter(NOW - timedelta(seconds=age)), sessions, tried, NOW)
     assert (choice.session is None) == (not choice.way)
     assert choice.session is None or choice.look_at is None
@@ -234,43 +234,43 @@ def test_a_choice_is_always_possible_and_never_too_soon(
 # -- whom and for what ---------------------------------------------------------------------------------------------
 
 
-async def test_an_idle_session_is_woken_with_the_message(house: House) -> None:
+async def test_an_idle_session_is_woken_with_the_message(rig: DispatchFixture) -> None:
     """The text goes along, the ledger says by what, and the delivery is not yet called seen."""
-    session = house.come()
-    pipe = house.pipe(session)
-    message = await house.say("please look")
-    await house.wake()
+    session = rig.come()
+    pipe = rig.pipe(session)
+    message = await rig.say("please look")
+    await rig.wake()
     (text,) = pipe.texts
     assert "please look" in text
-    (delivery,) = await house.ledger(message)
+    (delivery,) = await rig.ledger(message)
     assert (delivery.state, delivery.surface, delivery.session) == (DeliveryState.OFFERED, "wake: line", session.key)
     assert delivery.id in text
 
 
-async def test_of_several_hosts_one_session_is_woken(house: House) -> None:
+async def test_of_several_hosts_one_session_is_woken(rig: DispatchFixture) -> None:
     """Three agents that answer the same message are worse than one; the others find it with their next prompt."""
-    pipes = [house.pipe(house.come(host)) for host in ("claude-code", "copilot-cli", "codex")]
-    message = await house.say()
+    pipes = [rig.pipe(rig.come(host)) for host in ("claude-code", "copilot-cli", "codex")]
+    message = await rig.say()
     for _ in range(3):
-        await house.wake()
+        await rig.wake()
     assert [len(pipe.texts) for pipe in pipes] == [0, 0, 1]
-    for session in house.sessions.live():
+    for session in rig.sessions.live():
         if session.host != "codex":
-            assert [m.id for m in await house.inbox.waiting(session.reader, {Attention.WAKE}, 5)] == [message.id]
+            assert [m.id for m in await rig.inbox.waiting(session.reader, {Attention.WAKE}, 5)] == [message.id]
 
 
-async def test_of_several_hosts_one_bell_is_rung(house: House) -> None:
+async def test_of_several_hosts_one_bell_is_rung(rig: DispatchFixture) -> None:
     """A bell carries nothing: while its hook starts, the message still waits for everyone, which is no reason."""
-    ropes = [house.rope(house.come(host)) for host in ("copilot-cli", "claude-code")]
-    await house.say()
+    wakers = [rig.waker(rig.come(host)) for host in ("copilot-cli", "claude-code")]
+    await rig.say()
     for _ in range(3):
-        await house.wake()
-    assert [rope.pulls for rope in ropes] == [0, 1]
+        await rig.wake()
+    assert [waker.wakes for waker in wakers] == [0, 1]
 
 
-async def test_a_message_that_arrives_while_one_looks_wakes_the_right_session(house: House) -> None:
+async def test_a_message_that_arrives_while_one_looks_wakes_the_right_session(rig: DispatchFixture) -> None:
     """One session is asked before it came, the next one after: that does not make the message the second one's."""
-    other, right = house.pipe(house.come("claude-code")), house.pipe(house.come("copilot-cli"))
+    other, right = rig.pipe(rig.come("claude-code")), rig.pipe(rig.come("copilot-cli"))
     arrived: list[Message] = []
 
     async def waiting(
@@ -282,20 +282,20 @@ async def test_a_message_that_arrives_while_one_looks_wakes_the_right_session(ho
         only: Collection[MessageId] | None = None,
         since: datetime | None = None,
     ) -> Sequence[Message]:
-        found = await house.inbox.waiting(reader, attentions, limit, without=without, only=only, since=since)
+        found = await rig.inbox.waiting(reader, attentions, limit, without=without, only=only, since=since)
         if not arrived:
-            arrived.append(await house.say())
+            arrived.append(await rig.say())
         return found
 
     async def nothing_to_give_up(_session: SessionKey) -> None:
         return
 
     wakes = Wakes(
-        house.store.changes,
-        house.sessions,
-        house.clock,
+        rig.store.changes,
+        rig.sessions,
+        rig.clock,
         waiting=waiting,
-        ledger=house.store.deliveries.ledger,
+        ledger=rig.store.deliveries.ledger,
         give_up=nothing_to_give_up,
     )
     for _ in range(3):
@@ -303,98 +303,98 @@ async def test_a_message_that_arrives_while_one_looks_wakes_the_right_session(ho
     assert (len(right.texts), other.texts) == (1, [])
 
 
-async def test_the_others_are_not_woken_for_what_one_has_seen(house: House) -> None:
+async def test_the_others_are_not_woken_for_what_one_has_seen(rig: DispatchFixture) -> None:
     """Also later, and also when a new session of another host comes: an agent has it."""
-    session = house.come("codex")
-    house.pipe(session)
-    message = await house.say()
-    await house.wake()
-    (delivery,) = await house.ledger(message)
-    await house.inbox.proofs.prove([delivery.id], "end of turn")
-    house.clock.advance(300)
-    late = house.pipe(house.come("copilot-cli"))
-    await house.wake()
+    session = rig.come("codex")
+    rig.pipe(session)
+    message = await rig.say()
+    await rig.wake()
+    (delivery,) = await rig.ledger(message)
+    await rig.inbox.proofs.prove([delivery.id], "end of turn")
+    rig.clock.advance(300)
+    late = rig.pipe(rig.come("copilot-cli"))
+    await rig.wake()
     assert late.texts == []
 
 
-async def test_two_messages_wake_once(house: House) -> None:
+async def test_two_messages_wake_once(rig: DispatchFixture) -> None:
     """They go in one text; the second must not start another way, or another turn."""
-    session = house.come()
-    best, other = house.pipe(session, "claude channel"), house.rope(session)
-    await house.say("first")
-    await house.say("second")
-    await house.wake()
+    session = rig.come()
+    best, other = rig.pipe(session, "claude channel"), rig.waker(session)
+    await rig.say("first")
+    await rig.say("second")
+    await rig.wake()
     (text,) = best.texts
     assert "first" in text
     assert "second" in text
-    assert other.pulls == 0
+    assert other.wakes == 0
 
 
-async def test_the_next_way_is_not_used_before_the_first_had_its_time(house: House) -> None:
+async def test_the_next_way_is_not_used_before_the_first_had_its_time(rig: DispatchFixture) -> None:
     """Every event lets the loop look again; a bell's hook takes most of a second to ask."""
-    session = house.come()
-    first, second = house.rope(session), house.pipe(session, "claude channel")
-    await house.say()
-    await house.wake()
-    house.clock.advance(ANSWER.total_seconds() / 2)
-    house.sessions.note_change()
-    await house.wake()
-    assert (first.pulls, second.texts) == (1, [])
+    session = rig.come()
+    first, second = rig.waker(session), rig.pipe(session, "claude channel")
+    await rig.say()
+    await rig.wake()
+    rig.clock.advance(ANSWER.total_seconds() / 2)
+    rig.sessions.note_change()
+    await rig.wake()
+    assert (first.wakes, second.texts) == (1, [])
 
 
-async def test_the_next_way_is_used_when_nothing_proved_the_first(house: House) -> None:
+async def test_the_next_way_is_used_when_nothing_proved_the_first(rig: DispatchFixture) -> None:
     """A host that took the text and did nothing with it: the message is offered again, as a repeat."""
-    session = house.come()
-    first, second = house.pipe(session, "claude channel"), house.pipe(session, "wake: line")
-    message = await house.say()
-    await house.wake()
+    session = rig.come()
+    first, second = rig.pipe(session, "claude channel"), rig.pipe(session, "wake: line")
+    message = await rig.say()
+    await rig.wake()
     assert (len(first.texts), len(second.texts)) == (1, 0)
-    house.clock.advance(PROOF.total_seconds() + 1)
-    await house.wake()
+    rig.clock.advance(PROOF.total_seconds() + 1)
+    await rig.wake()
     assert (len(first.texts), len(second.texts)) == (1, 1)
     assert "Repeat:" in second.texts[0]
-    (delivery,) = await house.ledger(message)
+    (delivery,) = await rig.ledger(message)
     assert (delivery.offers, delivery.surface) == (2, "wake: line")
 
 
-async def test_a_way_that_does_not_take_it_leaves_it_queued_for_the_next(house: House) -> None:
+async def test_a_way_that_does_not_take_it_leaves_it_queued_for_the_next(rig: DispatchFixture) -> None:
     """Not taken is not offered: no repeat, no lease that has to run out."""
-    session = house.come()
-    broken, good = house.pipe(session, "claude channel", is_taking=False), house.pipe(session, "wake: line")
-    message = await house.say()
+    session = rig.come()
+    broken, good = rig.pipe(session, "claude channel", is_taking=False), rig.pipe(session, "wake: line")
+    message = await rig.say()
     for _ in range(2):
-        await house.wake()
+        await rig.wake()
     assert (len(broken.texts), len(good.texts)) == (1, 1)
     assert "Repeat:" not in good.texts[0]
-    (delivery,) = await house.ledger(message)
+    (delivery,) = await rig.ledger(message)
     assert (delivery.offers, delivery.surface) == (1, "wake: line")
 
 
-async def test_a_wake_that_nobody_took_leaves_the_message_queued(house: House) -> None:
+async def test_a_wake_that_nobody_took_leaves_the_message_queued(rig: DispatchFixture) -> None:
     """It waits for the next prompt as if nothing had been tried."""
-    session = house.come()
-    house.pipe(session, is_taking=False)
-    message = await house.say()
-    await house.wake()
-    assert await house.ledger(message) == []
-    assert [m.id for m in await house.inbox.waiting(session.reader, {Attention.WAKE}, 5)] == [message.id]
+    session = rig.come()
+    rig.pipe(session, is_taking=False)
+    message = await rig.say()
+    await rig.wake()
+    assert await rig.ledger(message) == []
+    assert [m.id for m in await rig.inbox.waiting(session.reader, {Attention.WAKE}, 5)] == [message.id]
 
 
-async def test_a_wake_that_was_given_up_and_comes_late_is_not_told_twice(house: House) -> None:
+async def test_a_wake_that_was_given_up_and_comes_late_is_not_told_twice(rig: DispatchFixture) -> None:
     """A host may bring it after a long tool: the turn that begins with it proves it, and needs no repeat."""
-    session = house.come(number=4_001)
-    pipe = house.pipe(session)
-    message = await house.say("please look")
-    await house.wake()
+    session = rig.come(number=4_001)
+    pipe = rig.pipe(session)
+    message = await rig.say("please look")
+    await rig.wake()
     pipe.is_taking = False
-    house.clock.advance(PROOF.total_seconds() + 1)
-    await house.wake()
+    rig.clock.advance(PROOF.total_seconds() + 1)
+    await rig.wake()
     assert not session.unproven
-    printed = await house.prompt(session, pipe.texts[0])
-    (offered,) = await house.ledger(message)
+    printed = await rig.prompt(session, pipe.texts[0])
+    (offered,) = await rig.ledger(message)
     assert (offered.state, "please look" in printed) == (DeliveryState.OFFERED, False)
-    await house.tool(session)
-    (delivery,) = await house.ledger(message)
+    await rig.tool(session)
+    (delivery,) = await rig.ledger(message)
     assert delivery.state is DeliveryState.SEEN
 
 
@@ -407,62 +407,64 @@ def _recorded(folder: Path, told: str) -> str:
     return str(record)
 
 
-async def test_a_record_that_is_written_late_proves_a_wake_before_it_is_given_up(house: House, tmp_path: Path) -> None:
+async def test_a_record_that_is_written_late_proves_a_wake_before_it_is_given_up(
+    rig: DispatchFixture, tmp_path: Path
+) -> None:
     """Copilot writes its record beside its hooks: at the end of a turn it may not hold yet what the model has read."""
-    session = house.come("copilot-cli", 4_001)
-    pipe = house.pipe(session, "wake: waiter")
-    message = await house.say("please look")
-    await house.wake()
+    session = rig.come("copilot-cli", 4_001)
+    pipe = rig.pipe(session, "wake: waiter")
+    message = await rig.say("please look")
+    await rig.wake()
     session.transcript = _recorded(tmp_path, pipe.texts[0])
-    house.clock.advance(PROOF.total_seconds() + 1)
-    await house.wake()
-    (delivery,) = await house.ledger(message)
+    rig.clock.advance(PROOF.total_seconds() + 1)
+    await rig.wake()
+    (delivery,) = await rig.ledger(message)
     assert (delivery.state, delivery.offers, delivery.evidence) == (DeliveryState.SEEN, 1, "in the transcript")
     assert len(pipe.texts) == 1
 
 
-async def test_a_text_that_quotes_an_id_proves_nothing_for_another_consumer(house: House) -> None:
+async def test_a_text_that_quotes_an_id_proves_nothing_for_another_consumer(rig: DispatchFixture) -> None:
     """An id proves that this agent has read it: what another one was given is not its to prove."""
-    other = house.come("copilot-cli", 4_001)
-    message = await house.say("please look")
-    (offer,) = await house.inbox.hand_over(other.reader, [message], surface="hook: tool", carrier="c-1")
-    await house.prompt(house.come("claude-code", 4_002), f"what is {offer.delivery_id}?")
-    states = {delivery.consumer: delivery.state for delivery in await house.ledger(message)}
+    other = rig.come("copilot-cli", 4_001)
+    message = await rig.say("please look")
+    (offer,) = await rig.inbox.hand_over(other.reader, [message], surface="hook: tool", carrier="c-1")
+    await rig.prompt(rig.come("claude-code", 4_002), f"what is {offer.delivery_id}?")
+    states = {delivery.consumer: delivery.state for delivery in await rig.ledger(message)}
     assert states[Consumer("copilot-cli")] is DeliveryState.OFFERED
 
 
-async def test_a_busy_session_is_woken_only_when_it_took_nothing(house: House) -> None:
+async def test_a_busy_session_is_woken_only_when_it_took_nothing(rig: DispatchFixture) -> None:
     """After an Esc that no hook told of, it only looks busy."""
-    session = house.come()
-    pipe = house.pipe(session)
+    session = rig.come()
+    pipe = rig.pipe(session)
     session.is_busy = True
-    await house.say()
-    await house.wake()
-    house.clock.advance(PATIENCE.total_seconds() - 1)
-    await house.wake()
+    await rig.say()
+    await rig.wake()
+    rig.clock.advance(PATIENCE.total_seconds() - 1)
+    await rig.wake()
     assert pipe.texts == []
-    house.clock.advance(2)
-    await house.wake()
+    rig.clock.advance(2)
+    await rig.wake()
     assert len(pipe.texts) == 1
 
 
-async def test_a_session_in_a_long_poll_is_not_woken(house: House) -> None:
+async def test_a_session_in_a_long_poll_is_not_woken(rig: DispatchFixture) -> None:
     """It is served by the commit itself."""
-    session = house.come()
-    pipe = house.pipe(session)
-    with house.sessions.in_wait(session.key):
-        await house.say()
-        await house.wake()
+    session = rig.come()
+    pipe = rig.pipe(session)
+    with rig.sessions.in_wait(session.key):
+        await rig.say()
+        await rig.wake()
     assert pipe.texts == []
 
 
-async def test_old_mail_does_not_wake(house: House) -> None:
+async def test_old_mail_does_not_wake(rig: DispatchFixture) -> None:
     """Nobody expects a session that was just opened to start with what came yesterday."""
-    house.come("copilot-cli")
-    await house.say()
-    house.clock.advance(FRESH.total_seconds() + 1)
-    pipe = house.pipe(house.come())
-    await house.wake()
+    rig.come("copilot-cli")
+    await rig.say()
+    rig.clock.advance(FRESH.total_seconds() + 1)
+    pipe = rig.pipe(rig.come())
+    await rig.wake()
     assert pipe.texts == []
 
 
@@ -471,37 +473,37 @@ async def test_old_mail_does_not_wake(house: House) -> None:
     [("nowhere", Priority.NORMAL), ("nowhere", Priority.HIGH), ("webhook", Priority.NORMAL), ("teams", Priority.LOW)],
     ids=["unknown sender", "unknown sender, urgent", "noisy source", "low priority"],
 )
-async def test_unknown_senders_and_noise_never_wake(house: House, source: str, priority: Priority) -> None:
+async def test_unknown_senders_and_noise_never_wake(rig: DispatchFixture, source: str, priority: Priority) -> None:
     """Authority follows trust: whoever can write to us must not thereby start agents."""
-    session = house.come()
-    pipe, rope = house.pipe(session), house.rope(session, "wake: other")
-    await house.say(source=source, priority=priority)
+    session = rig.come()
+    pipe, waker = rig.pipe(session), rig.waker(session, "wake: other")
+    await rig.say(source=source, priority=priority)
     for _ in range(2):
-        await house.wake()
-        house.clock.advance(PROOF.total_seconds() + 1)
-    assert (pipe.texts, rope.pulls) == ([], 0)
+        await rig.wake()
+        rig.clock.advance(PROOF.total_seconds() + 1)
+    assert (pipe.texts, waker.wakes) == ([], 0)
 
 
-async def test_what_may_interrupt_rides_along_with_a_wake(house: House) -> None:
+async def test_what_may_interrupt_rides_along_with_a_wake(rig: DispatchFixture) -> None:
     """It alone starts nobody; a session that works anyway would be told of it between two tools."""
-    pipe = house.pipe(house.come())
-    await house.say("by the way", priority=Priority.LOW)
-    await house.wake()
+    pipe = rig.pipe(rig.come())
+    await rig.say("by the way", priority=Priority.LOW)
+    await rig.wake()
     assert pipe.texts == []
-    await house.say("please look")
-    await house.wake()
+    await rig.say("please look")
+    await rig.wake()
     (text,) = pipe.texts
     assert "please look" in text
     assert "by the way" in text
 
 
-async def test_noise_does_not_ride_along_with_a_wake(house: House) -> None:
+async def test_noise_does_not_ride_along_with_a_wake(rig: DispatchFixture) -> None:
     """What wakes is told; what may only wait for a prompt stays for it."""
-    pipe = house.pipe(house.come())
-    await house.say("build 17 failed", source="webhook")
-    await house.say("buy now", source="nowhere")
-    await house.say("please look")
-    await house.wake()
+    pipe = rig.pipe(rig.come())
+    await rig.say("build 17 failed", source="webhook")
+    await rig.say("buy now", source="nowhere")
+    await rig.say("please look")
+    await rig.wake()
     (text,) = pipe.texts
     assert "please look" in text
     assert "build 17" not in text
@@ -509,77 +511,77 @@ async def test_noise_does_not_ride_along_with_a_wake(house: House) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), [("channel", "teams"), ("sender", "ann"), ("session", "claude-code")])
-async def test_what_is_muted_does_not_wake(house: House, kind: str, name: str) -> None:
+async def test_what_is_muted_does_not_wake(rig: DispatchFixture, kind: str, name: str) -> None:
     """The person asked for quiet."""
-    pipe = house.pipe(house.come())
-    await house.access.mute(OWNER, kind, name)
-    await house.say()
-    await house.wake()
+    pipe = rig.pipe(rig.come())
+    await rig.access.mute(OWNER, kind, name)
+    await rig.say()
+    await rig.wake()
     assert pipe.texts == []
 
 
-async def test_a_person_who_read_it_does_not_keep_the_agent_asleep(house: House) -> None:
+async def test_a_person_who_read_it_does_not_keep_the_agent_asleep(rig: DispatchFixture) -> None:
     """What was shown on the person's screen is not thereby done."""
-    pipe = house.pipe(house.come())
-    message = await house.say()
-    person = await house.inbox.person(SessionKey("cli"))
-    await house.inbox.ack(person, [message.id])
-    await house.wake()
+    pipe = rig.pipe(rig.come())
+    message = await rig.say()
+    person = await rig.inbox.person(SessionKey("cli"))
+    await rig.inbox.ack(person, [message.id])
+    await rig.wake()
     assert len(pipe.texts) == 1
 
 
-async def test_the_offer_of_a_session_that_is_gone_does_not_keep_others_asleep(house: House) -> None:
+async def test_the_offer_of_a_session_that_is_gone_does_not_keep_others_asleep(rig: DispatchFixture) -> None:
     """It was given to one that ended without proof: that one has not got it."""
-    gone = house.come("copilot-cli")
-    message = await house.say()
-    await house.inbox.hand_over(gone.reader, [message], surface="hook: tool", carrier="c-1")
-    pipe = house.pipe(house.come("claude-code"))
-    await house.wake()
+    gone = rig.come("copilot-cli")
+    message = await rig.say()
+    await rig.inbox.hand_over(gone.reader, [message], surface="hook: tool", carrier="c-1")
+    pipe = rig.pipe(rig.come("claude-code"))
+    await rig.wake()
     assert pipe.texts == []
-    house.go(gone)
-    await house.wake()
+    rig.go(gone)
+    await rig.wake()
     assert len(pipe.texts) == 1
 
 
-async def test_a_way_that_goes_away_meanwhile_is_survived(house: House) -> None:
+async def test_a_way_that_goes_away_meanwhile_is_survived(rig: DispatchFixture) -> None:
     """A program beside a host may end in the very moment in which it is asked."""
-    session = house.come()
+    session = rig.come()
 
-    class Leaving(Rope):
+    class Leaving(FakeWaker):
         async def wake(self) -> WakeResult:
             session.wakers.clear()
-            house.go(session)
+            rig.go(session)
             return WakeResult.REFUSED
 
     session.wakers["wake: line"] = Leaving("wake: line")
-    await house.say("first")
-    await house.say("second")
-    await house.wake()
-    assert house.sessions.live() == []
+    await rig.say("first")
+    await rig.say("second")
+    await rig.wake()
+    assert rig.sessions.live() == []
 
 
 # -- the loop ------------------------------------------------------------------------------------------------------
 
 
-async def test_the_loop_wakes_by_itself_and_goes_on_after_a_refusal(house: House) -> None:
+async def test_the_loop_wakes_by_itself_and_goes_on_after_a_refusal(rig: DispatchFixture) -> None:
     """A message, a new session or a new way: each is reason enough to look."""
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(house.wiring.wakes.run)
-        session = house.come()
-        broken = house.pipe(session, "claude channel", is_taking=False)
-        good = house.pipe(session, "wake: line")
-        await house.say("first")
+        tasks.start_soon(rig.wiring.wakes.run)
+        session = rig.come()
+        broken = rig.pipe(session, "claude channel", is_taking=False)
+        good = rig.pipe(session, "wake: line")
+        await rig.say("first")
         await anyio.to_thread.run_sync(until, lambda: good.texts, "the second way is used", 5)
         assert len(broken.texts) == 1
         tasks.cancel_scope.cancel()
 
 
-async def test_the_loop_wakes_for_what_waited_when_a_way_appears(house: House) -> None:
+async def test_the_loop_wakes_for_what_waited_when_a_way_appears(rig: DispatchFixture) -> None:
     """An extension that connects a second after the message came is not too late."""
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(house.wiring.wakes.run)
-        session = house.come()
-        await house.say()
-        pipe = house.pipe(session)
+        tasks.start_soon(rig.wiring.wakes.run)
+        session = rig.come()
+        await rig.say()
+        pipe = rig.pipe(session)
         await anyio.to_thread.run_sync(until, lambda: pipe.texts, "the session is woken", 5)
         tasks.cancel_scope.cancel()

@@ -31,7 +31,7 @@ from harken.hosts.registry import hosts
 from harken.sessions.events import HookMoment
 from harken.surfaces.doors import create_doors
 from harken.surfaces.socket import LineReader
-from tests.dispatch.rig import House, open_house
+from tests.dispatch.rig import DispatchFixture, open_dispatch_fixture
 from tests.fuzz.source_targets import stored, webhook
 from tests.fuzz.target import Judge, Letter, Target, letter, must, plain
 from tests.sources.webhook.rig import RAW_KEY, SECRET, SIGNERS, Kept
@@ -63,13 +63,13 @@ class _Errors(logging.Handler):
 
 
 @contextmanager
-def _house() -> Iterator[tuple[BlockingPortal, House, Path]]:
+def _house() -> Iterator[tuple[BlockingPortal, DispatchFixture, Path]]:
     with (
         tempfile.TemporaryDirectory() as folder,
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(open_house(Path(folder))) as house,
+        portal.wrap_async_context_manager(open_dispatch_fixture(Path(folder))) as rig,
     ):
-        yield portal, house, Path(folder)
+        yield portal, rig, Path(folder)
 
 
 @asynccontextmanager
@@ -92,27 +92,27 @@ def _heard(theirs: socket.socket) -> bytes:
 
 
 class _Order:
-    """Puts a house in order after each case, so that none depends on those before it more than it must."""
+    """Puts a rig in order after each case, so that none depends on those before it more than it must."""
 
-    def __init__(self, house: House, folder: Path) -> None:
-        self._house = house
+    def __init__(self, rig: DispatchFixture, folder: Path) -> None:
+        self._house = rig
         self._folder = folder
         self._files = self._found()
         self._told = 0
 
     async def settle(self, *, is_told: bool) -> None:
         """End every session, look at the bells, and see to it that a message waits."""
-        house = self._house
-        await house.look()
-        for session in house.sessions.live():
-            house.sessions.end(session.key)
-            await house.inbox.proofs.release(session.key)
+        rig = self._house
+        await rig.look()
+        for session in rig.sessions.live():
+            rig.sessions.end(session.key)
+            await rig.inbox.proofs.release(session.key)
         must(self._found() == self._files, "a file beside the bells", self._found())
         self._told += is_told
         if self._told % ASKED_EVERY == 1:
             # What was told may be proven by now, and then nothing would ever be told again.
             self._told += 1
-            await house.say()
+            await rig.say()
 
     def _found(self) -> frozenset[str]:
         # The database makes and removes files of its own.
@@ -121,18 +121,18 @@ class _Order:
 
 @contextmanager
 def _hooks() -> Iterator[Judge]:
-    with _house() as (portal, house, folder):
-        portal.call(house.say)
-        order = _Order(house, folder)
+    with _house() as (portal, rig, folder):
+        portal.call(rig.say)
+        order = _Order(rig, folder)
 
         async def case(data: bytes) -> str:
             said = letter(data)
             hello = _hello(said)
             with anyio.fail_after(CASE_SECONDS):
                 async with _connected(said.body + b"+") as (stream, theirs):
-                    await house.wiring.serve_hook(stream, LineReader(stream), hello, 0)
+                    await rig.wiring.serve_hook(stream, LineReader(stream), hello, 0)
                     answer = _heard(theirs)
-                is_met = bool(house.sessions.live())
+                is_met = bool(rig.sessions.live())
                 await order.settle(is_told=bool(answer))
             claude_code.recorded(said.body.split(b"\n"), {"d-1"})
             copilot.recorded(said.body.split(b"\n"), {"d-1"})
@@ -182,9 +182,9 @@ class _Given(socket.socket):
 
 @contextmanager
 def _sockets() -> Iterator[Judge]:
-    with _house() as (portal, house, folder), _logged() as errors:
-        portal.call(house.say)
-        order = _Order(house, folder)
+    with _house() as (portal, rig, folder), _logged() as errors:
+        portal.call(rig.say)
+        order = _Order(rig, folder)
         met: list[Hello] = []
 
         async def other(_stream: SocketStream, lines: LineReader, hello: Hello, _peer: int) -> None:
@@ -193,8 +193,8 @@ def _sockets() -> Iterator[Judge]:
                 pass
 
         surfaces = {
-            "hook": house.wiring.serve_hook,
-            "wake": house.wiring.serve_wake,
+            "hook": rig.wiring.serve_hook,
+            "wake": rig.wiring.serve_wake,
             "call": other,
             "mcp": other,
         }

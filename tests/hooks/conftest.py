@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hooks.rig import CONFIG, Inn
+from tests.hooks.rig import CONFIG, DaemonFixture
 from tests.loss.rig import Nursery
 from tests.process_check import end_all_naming
 
@@ -42,8 +42,8 @@ def home() -> Iterator[Path]:
 
 
 @pytest.fixture
-def inn(nursery: Nursery, home: Path) -> Iterator[Inn]:
+def rig(nursery: Nursery, home: Path) -> Iterator[DaemonFixture]:
     """A running daemon."""
     with nursery.daemon(home) as daemon:
         daemon.start()
-        yield Inn(daemon)
+        yield DaemonFixture(daemon)

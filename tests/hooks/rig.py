@@ -324,12 +324,12 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Inn:
-    """A daemon, and who stays there."""
+class DaemonFixture:
+    """A daemon, and the sessions of hosts that its hooks are run for."""
 
     daemon: Served
 
-    def guest(self, kind: Kind, native: str = "0b6f-1", **more: Json) -> Conversation:
+    def session(self, kind: Kind, native: str = "0b6f-1", **more: Json) -> Conversation:
         """Return a conversation of a host."""
         return Conversation(kind=kind, home=self.daemon.home, native=native, **more)
 

@@ -21,7 +21,18 @@ import pytest
 from harken.hosts.connect.command import hook_line
 from harken.hosts.connect.plan import InstallTarget
 from harken.sessions.events import HookMoment
-from tests.hooks.rig import CLAUDE, CONFIG, COPILOT, KINDS, SCRIPT, Conversation, Inn, Kind, Printed, hook_process
+from tests.hooks.rig import (
+    CLAUDE,
+    CONFIG,
+    COPILOT,
+    KINDS,
+    SCRIPT,
+    Conversation,
+    DaemonFixture,
+    Kind,
+    Printed,
+    hook_process,
+)
 from tests.loss.rig import Nursery
 
 SECONDS = 60.0
@@ -66,46 +77,46 @@ def guest_of(kind: Kind, home: Path) -> Conversation:
 
 
 @every_host
-def test_a_payload_that_cannot_be_understood_is_answered_with_silence(inn: Inn, kind: Kind) -> None:
+def test_a_payload_that_cannot_be_understood_is_answered_with_silence(rig: DaemonFixture, kind: Kind) -> None:
     """Broken JSON, JSON of another shape, an event that is another's: nothing is said and nobody is registered."""
-    inn.send("please look")
+    rig.send("please look")
     asked = [(moment.value, payload) for moment in MOMENTS for payload in NOT_A_PAYLOAD if payload != NOT_A_PAYLOAD[-1]]
     if kind is not COPILOT:
         asked += [(moment.value, NOT_A_PAYLOAD[-1]) for moment in MOMENTS]
-    assert run_all(inn.daemon.home, kind.name, asked) == [SILENT] * len(asked)
-    assert inn.sessions() == []
-    assert "please look" in inn.guest(kind).prompt()
+    assert run_all(rig.daemon.home, kind.name, asked) == [SILENT] * len(asked)
+    assert rig.sessions() == []
+    assert "please look" in rig.session(kind).prompt()
 
 
 @every_host
-def test_half_a_surrogate_pair_in_a_payload_breaks_nothing(inn: Inn, kind: Kind) -> None:
+def test_half_a_surrogate_pair_in_a_payload_breaks_nothing(rig: DaemonFixture, kind: Kind) -> None:
     """JSON can hold it, UTF-8 cannot; it may be in a prompt, a path or a tool's result."""
-    guest = inn.guest(kind)
+    guest = rig.session(kind)
     payloads = [
         guest.payload(moment, prompt="x").replace(b'"/"', rb'"\ud800/\udfff"').replace(b'"x"', rb'"\ud83d"')
         for moment in (HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP)
     ]
     moments = [guest.argument(moment) for moment in (HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP)]
-    assert run_all(inn.daemon.home, kind.name, list(zip(moments, payloads, strict=True))) == [SILENT] * 3
-    assert inn.daemon.call("status")
+    assert run_all(rig.daemon.home, kind.name, list(zip(moments, payloads, strict=True))) == [SILENT] * 3
+    assert rig.daemon.call("status")
 
 
 @pytest.mark.parametrize("moment", ["", "lunch", "PROMPT", "prompt\n", "../prompt", "--no-input"])
-def test_an_unknown_moment_is_answered_with_silence(inn: Inn, moment: str) -> None:
+def test_an_unknown_moment_is_answered_with_silence(rig: DaemonFixture, moment: str) -> None:
     """A newer `connect` may have written a hook that this daemon does not know."""
-    inn.send("please look")
-    payload = inn.guest(CLAUDE).payload(HookMoment.PROMPT, prompt="go")
-    assert run_all(inn.daemon.home, CLAUDE.name, [(moment, payload)]) == [SILENT]
+    rig.send("please look")
+    payload = rig.session(CLAUDE).payload(HookMoment.PROMPT, prompt="go")
+    assert run_all(rig.daemon.home, CLAUDE.name, [(moment, payload)]) == [SILENT]
 
 
 @pytest.mark.parametrize("host", ["", "emacs", "generic", "claude", "../claude-code", "x" * 3_000, "\udcff"])
-def test_an_unknown_host_is_answered_with_silence(inn: Inn, host: str) -> None:
+def test_an_unknown_host_is_answered_with_silence(rig: DaemonFixture, host: str) -> None:
     """And it becomes no session, no bell and no file."""
-    inn.send("please look")
-    payload = inn.guest(CLAUDE).payload(HookMoment.TOOL)
-    assert run_all(inn.daemon.home, host, [("tool", payload)])[0].code == 0
-    assert [session["host"] for session in inn.sessions()] in ([], ["claude-code"])
-    assert {bell.name for bell in inn.bell("x").parent.iterdir()} <= {"claude-code"}
+    rig.send("please look")
+    payload = rig.session(CLAUDE).payload(HookMoment.TOOL)
+    assert run_all(rig.daemon.home, host, [("tool", payload)])[0].code == 0
+    assert [session["host"] for session in rig.sessions()] in ([], ["claude-code"])
+    assert {bell.name for bell in rig.bell("x").parent.iterdir()} <= {"claude-code"}
 
 
 @pytest.mark.parametrize("arguments", [[], ["--home"], ["--home", "/"], ["--house", "/", "claude-code", "prompt"]])
@@ -116,11 +127,11 @@ def test_missing_arguments_are_survived(arguments: list[str]) -> None:
     assert Printed(done.returncode, done.stdout.decode(), done.stderr.decode()) == SILENT
 
 
-def test_five_megabytes_are_read_as_far_as_needed(inn: Inn) -> None:
+def test_five_megabytes_are_read_as_far_as_needed(rig: DaemonFixture) -> None:
     """A tool's result may be huge; the session is named at its beginning, so the message still arrives."""
-    guest = inn.guest(CLAUDE)
+    guest = rig.session(CLAUDE)
     guest.prompt()
-    inn.send("please look")
+    rig.send("please look")
     huge = json.loads(guest.payload(HookMoment.TOOL))
     huge["tool_calls"] = [{"tool_response": "y" * 5_000_000}]
     with hook_process(guest.home, CLAUDE.name, "tool", env=guest.env) as process:
@@ -129,17 +140,17 @@ def test_five_megabytes_are_read_as_far_as_needed(inn: Inn) -> None:
 
 
 @every_host
-def test_five_megabytes_before_the_session_is_named_say_nothing(inn: Inn, kind: Kind) -> None:
+def test_five_megabytes_before_the_session_is_named_say_nothing(rig: DaemonFixture, kind: Kind) -> None:
     """What cannot be attributed is not answered, and the daemon does not keep it."""
-    sound = json.loads(inn.guest(kind).payload(HookMoment.PROMPT, prompt="go"))
+    sound = json.loads(rig.session(kind).payload(HookMoment.PROMPT, prompt="go"))
     huge = json.dumps({"blob": "z" * 5_000_000, **sound}).encode()
-    assert run_all(inn.daemon.home, kind.name, [("prompt", huge)]) == [SILENT]
+    assert run_all(rig.daemon.home, kind.name, [("prompt", huge)]) == [SILENT]
 
 
-def test_input_that_is_never_closed_is_not_waited_for(inn: Inn) -> None:
+def test_input_that_is_never_closed_is_not_waited_for(rig: DaemonFixture) -> None:
     """Some hosts leave the pipe open: what they wrote is enough, and nothing at all is nothing."""
-    guest = inn.guest(COPILOT)
-    inn.send("please look")
+    guest = rig.session(COPILOT)
+    rig.send("please look")
     with hook_process(guest.home, COPILOT.name, "prompt") as silent:
         assert silent.wait(SECONDS) == 0
     with hook_process(guest.home, COPILOT.name, "prompt") as process:
@@ -151,13 +162,13 @@ def test_input_that_is_never_closed_is_not_waited_for(inn: Inn) -> None:
         assert b"please look" in process.stdout.read()
 
 
-def test_a_folder_that_was_removed_under_the_host_is_survived(inn: Inn, tmp_path: Path) -> None:
+def test_a_folder_that_was_removed_under_the_host_is_survived(rig: DaemonFixture, tmp_path: Path) -> None:
     """An agent that works in a worktree may remove it."""
     folder = tmp_path / "gone"
     folder.mkdir()
-    command = [sys.executable, "-I", "-S", str(SCRIPT), "--home", str(inn.daemon.home), COPILOT.name, "prompt"]
+    command = [sys.executable, "-I", "-S", str(SCRIPT), "--home", str(rig.daemon.home), COPILOT.name, "prompt"]
     line = 'rmdir "$PWD" && exec "$@"'
-    payload = inn.guest(COPILOT).payload(HookMoment.PROMPT, prompt="go")
+    payload = rig.session(COPILOT).payload(HookMoment.PROMPT, prompt="go")
     done = subprocess.run(
         ["/bin/sh", "-c", line, "sh", *command],
         input=payload,
@@ -326,23 +337,23 @@ def place_of(home: Path, python: str = sys.executable, edge: Path = SCRIPT.paren
 
 
 @every_host
-def test_an_empty_bell_costs_a_megabyte_of_input_nothing(inn: Inn, kind: Kind) -> None:
+def test_an_empty_bell_costs_a_megabyte_of_input_nothing(rig: DaemonFixture, kind: Kind) -> None:
     """The line ends before anything is read; the host's pipe breaks, which every host must and does survive."""
-    guest = inn.guest(kind)
+    guest = rig.session(kind)
     guest.prompt()
-    inn.wait_bell(kind.name, is_on=False)
-    line = hook_line(place_of(inn.daemon.home), kind.name, HookMoment.TOOL)
+    rig.wait_bell(kind.name, is_on=False)
+    line = hook_line(place_of(rig.daemon.home), kind.name, HookMoment.TOOL)
     assert run_line(line, b"x" * 1_000_000) == SILENT
-    inn.bell(kind.name).unlink(missing_ok=True)
+    rig.bell(kind.name).unlink(missing_ok=True)
     assert run_line(line, b"x" * 1_000_000) == SILENT
 
 
-def test_a_ringing_bell_lets_the_line_ask(inn: Inn) -> None:
+def test_a_ringing_bell_lets_the_line_ask(rig: DaemonFixture) -> None:
     """The same line, one message later."""
-    guest = inn.guest(COPILOT)
+    guest = rig.session(COPILOT)
     guest.prompt()
-    inn.send("please look")
-    line = hook_line(place_of(inn.daemon.home), COPILOT.name, HookMoment.TOOL)
+    rig.send("please look")
+    line = hook_line(place_of(rig.daemon.home), COPILOT.name, HookMoment.TOOL)
     assert "please look" in run_line(line, guest.payload(HookMoment.TOOL)).text
 
 
@@ -372,11 +383,11 @@ def test_paths_with_spaces_and_quotes_work(nursery: Nursery, home: Path, name: s
     (own / "config.toml").write_text(CONFIG)
     with nursery.daemon(own) as daemon:
         daemon.start()
-        inn = Inn(daemon)
-        guest = inn.guest(COPILOT)
+        rig = DaemonFixture(daemon)
+        guest = rig.session(COPILOT)
         place = place_of(own, python=str(odd / "python"), edge=odd / "harken" / "edge")
         assert run_line(hook_line(place, COPILOT.name, HookMoment.PROMPT), guest.payload(HookMoment.PROMPT)) == SILENT
-        inn.send("please look")
+        rig.send("please look")
         assert (
             "please look"
             in run_line(hook_line(place, COPILOT.name, HookMoment.TOOL), guest.payload(HookMoment.TOOL)).text

@@ -27,7 +27,7 @@ from tests.hooks.rig import (
     OPENCODE,
     QWEN,
     SCRIPT,
-    Inn,
+    DaemonFixture,
     Kind,
     RawHook,
     hook_process,
@@ -43,69 +43,69 @@ NOTICE = "1 message waits in Harken: call inbox_pull to read."
 
 
 @every_host
-def test_a_tool_proves_what_came_with_the_prompt(inn: Inn, kind: Kind) -> None:
+def test_a_tool_proves_what_came_with_the_prompt(rig: DaemonFixture, kind: Kind) -> None:
     """Whoever calls a tool has read the prompt; the ledger says by what it is known."""
-    guest = inn.guest(kind)
-    message = inn.send("please look")
+    guest = rig.session(kind)
+    message = rig.send("please look")
     guest.prompt()
-    assert inn.state(message, kind.name) == "offered"
+    assert rig.state(message, kind.name) == "offered"
     guest.tool()
-    line = inn.ledger(message, kind.name)
+    line = rig.ledger(message, kind.name)
     assert (line["state"], line["surface"], line["evidence"]) == ("seen", "hook: prompt", "later step")
     assert line["offers"] == 1
 
 
 @every_host
-def test_the_end_of_a_turn_proves_all_of_it(inn: Inn, kind: Kind) -> None:
+def test_the_end_of_a_turn_proves_all_of_it(rig: DaemonFixture, kind: Kind) -> None:
     """What a tool hook carried is proven by the end at the latest, on every host."""
-    guest = inn.guest(kind)
+    guest = rig.session(kind)
     guest.prompt()
-    message = inn.send("please look")
+    message = rig.send("please look")
     assert "please look" in guest.tool()
-    assert inn.state(message, kind.name) == "offered"
+    assert rig.state(message, kind.name) == "offered"
     guest.stop()
-    line = inn.ledger(message, kind.name)
+    line = rig.ledger(message, kind.name)
     assert (line["state"], line["surface"], line["evidence"]) == ("seen", "hook: tool", "end of turn")
 
 
 @every_host
-def test_a_second_tool_proves_the_first_only_where_it_is_another_step(inn: Inn, kind: Kind) -> None:
+def test_a_second_tool_proves_the_first_only_where_it_is_another_step(rig: DaemonFixture, kind: Kind) -> None:
     """Tools that run side by side end one after the other, before the model has read anything."""
-    guest = inn.guest(kind)
+    guest = rig.session(kind)
     guest.prompt()
-    message = inn.send("please look")
+    message = rig.send("please look")
     guest.tool()
     guest.tool()
-    assert inn.state(message, kind.name) == ("seen" if kind.is_once_per_step else "offered")
+    assert rig.state(message, kind.name) == ("seen" if kind.is_once_per_step else "offered")
 
 
 @pytest.mark.parametrize("kind", [GEMINI, QWEN], ids=lambda kind: kind.name)
-def test_what_held_up_the_end_is_proven_when_it_comes_back_as_a_prompt(inn: Inn, kind: Kind) -> None:
+def test_what_held_up_the_end_is_proven_when_it_comes_back_as_a_prompt(rig: DaemonFixture, kind: Kind) -> None:
     """These hosts run their prompt hook for our own words: nothing is said twice, and the turn's end proves them."""
-    guest = inn.guest(kind)
+    guest = rig.session(kind)
     guest.prompt()
-    message = inn.send("one more thing")
+    message = rig.send("one more thing")
     text = guest.stop()
     assert "one more thing" in text
-    inn.send("build failed", sender="ci-bot", channel="ci")
+    rig.send("build failed", sender="ci-bot", channel="ci")
     assert guest.prompt(text) == ""
-    assert inn.state(message, kind.name) == "offered"
-    assert inn.presence(guest) == "busy"
+    assert rig.state(message, kind.name) == "offered"
+    assert rig.presence(guest) == "busy"
     guest.stop()
-    line = inn.ledger(message, kind.name)
+    line = rig.ledger(message, kind.name)
     assert (line["state"], line["evidence"]) == ("seen", "end of turn")
 
 
-def test_what_the_tool_gave_is_proven_by_the_end_of_the_turn(inn: Inn) -> None:
+def test_what_the_tool_gave_is_proven_by_the_end_of_the_turn(rig: DaemonFixture) -> None:
     """A session with hooks need not call again to prove what its last call brought."""
-    guest = inn.guest(CLAUDE)
+    guest = rig.session(CLAUDE)
     with guest.agent() as agent:
         guest.prompt()
-        message = inn.send("please look", sender="ann")
+        message = rig.send("please look", sender="ann")
         assert texts(agent.tool("inbox_pull")["messages"]) == ["please look"]
-        assert inn.state(message, CLAUDE.name) == "offered"
+        assert rig.state(message, CLAUDE.name) == "offered"
         guest.stop()
-        assert inn.state(message, CLAUDE.name) == "seen"
+        assert rig.state(message, CLAUDE.name) == "seen"
 
 
 # -- interruptions -------------------------------------------------------------------------------------------------
@@ -113,133 +113,135 @@ def test_what_the_tool_gave_is_proven_by_the_end_of_the_turn(inn: Inn) -> None:
 
 @every_host
 @pytest.mark.parametrize("moment", [HookMoment.PROMPT, HookMoment.TOOL], ids=lambda moment: moment.value)
-def test_after_an_interruption_it_is_offered_again_as_a_repeat(inn: Inn, kind: Kind, moment: HookMoment) -> None:
+def test_after_an_interruption_it_is_offered_again_as_a_repeat(
+    rig: DaemonFixture, kind: Kind, moment: HookMoment
+) -> None:
     """Esc: no hook says so, the next thing that is heard is a new prompt. Nobody knows whether it was read."""
-    guest = inn.guest(kind)
+    guest = rig.session(kind)
     if moment is HookMoment.TOOL:
         guest.prompt()
-    message = inn.send("please look")
+    message = rig.send("please look")
     first = guest.prompt() if moment is HookMoment.PROMPT else guest.tool()
     again = guest.prompt("something else", turn="t2")
     assert "please look" in first
     assert REPEAT not in first
     assert "please look" in again
     assert REPEAT in again
-    line = inn.ledger(message, kind.name)
+    line = rig.ledger(message, kind.name)
     assert (line["state"], line["offers"], line["surface"]) == ("offered", 2, "hook: prompt")
     guest.stop()
-    assert inn.state(message, kind.name) == "seen"
+    assert rig.state(message, kind.name) == "seen"
 
 
-def test_the_end_of_the_next_turn_does_not_prove_an_interrupted_one(inn: Inn) -> None:
+def test_the_end_of_the_next_turn_does_not_prove_an_interrupted_one(rig: DaemonFixture) -> None:
     """The prompt's hook of the second turn was lost; its end is another turn's."""
-    guest = inn.guest(CLAUDE)
-    message = inn.send("please look")
+    guest = rig.session(CLAUDE)
+    message = rig.send("please look")
     guest.prompt(turn="t1")
     guest.turn = "t2"
     guest.stop()
-    assert inn.state(message, CLAUDE.name) == "offered"
+    assert rig.state(message, CLAUDE.name) == "offered"
     assert REPEAT in guest.prompt(turn="t3")
 
 
-def test_channel_messages_of_an_interrupted_prompt_are_shown_again(inn: Inn) -> None:
+def test_channel_messages_of_an_interrupted_prompt_are_shown_again(rig: DaemonFixture) -> None:
     """The block is left out when nothing changed since the last one that arrived; that one may not have."""
-    guest = inn.guest(CLAUDE)
-    message = inn.send("build 17 failed", sender="ci-bot", channel="ci")
+    guest = rig.session(CLAUDE)
+    message = rig.send("build 17 failed", sender="ci-bot", channel="ci")
     assert "build 17 failed" in guest.prompt(turn="t1")
     assert "build 17 failed" in guest.prompt(turn="t2")
     guest.stop()
-    assert inn.state(message, CLAUDE.name) == "seen"
+    assert rig.state(message, CLAUDE.name) == "seen"
 
 
-def test_codex_says_when_a_turn_was_interrupted(inn: Inn) -> None:
+def test_codex_says_when_a_turn_was_interrupted(rig: DaemonFixture) -> None:
     """Idle at once, nothing proven, and the next prompt has it again."""
-    guest = inn.guest(CODEX)
-    message = inn.send("please look")
+    guest = rig.session(CODEX)
+    message = rig.send("please look")
     guest.prompt(turn="t1")
     assert guest.run(HookMoment.START).is_silent
-    assert (inn.presence(guest), inn.state(message, CODEX.name)) == ("idle", "offered")
+    assert (rig.presence(guest), rig.state(message, CODEX.name)) == ("idle", "offered")
     assert REPEAT in guest.prompt(turn="t2")
 
 
 @pytest.mark.parametrize("kind", [CODEX, OPENCODE], ids=lambda kind: kind.name)
-def test_tool_of_an_interrupted_turn_that_comes_late_leaves_the_session_idle(inn: Inn, kind: Kind) -> None:
+def test_tool_of_an_interrupted_turn_that_comes_late_leaves_the_session_idle(rig: DaemonFixture, kind: Kind) -> None:
     """The tool was stopped and no model waits for its result: a session that seems busy for it would not be woken."""
-    guest = inn.guest(kind)
+    guest = rig.session(kind)
     guest.run(HookMoment.PROMPT, prompt="go")
     guest.interrupt()
-    message = inn.send("please look", sender="ann", channel="ci")
+    message = rig.send("please look", sender="ann", channel="ci")
     assert guest.run(HookMoment.TOOL).is_silent
-    assert (inn.presence(guest), inn.state(message, kind.name)) == ("idle", "queued")
+    assert (rig.presence(guest), rig.state(message, kind.name)) == ("idle", "queued")
 
 
 @pytest.mark.parametrize("kind", [CODEX, OPENCODE], ids=lambda kind: kind.name)
-def test_late_tool_takes_nothing_from_the_turn_that_goes_on(inn: Inn, kind: Kind) -> None:
+def test_late_tool_takes_nothing_from_the_turn_that_goes_on(rig: DaemonFixture, kind: Kind) -> None:
     """What its hook would print goes nowhere; the tool of the new turn has it, and proves what came with the prompt."""
-    guest = inn.guest(kind)
+    guest = rig.session(kind)
     guest.run(HookMoment.PROMPT, prompt="go")
     guest.interrupt()
     guest.turn = "t2"
-    first = inn.send("look here")
+    first = rig.send("look here")
     assert "look here" in guest.run(HookMoment.PROMPT, prompt="something else").out
-    second = inn.send("and here")
+    second = rig.send("and here")
     guest.turn = "t1"
     assert guest.run(HookMoment.TOOL).is_silent
-    assert (inn.state(first, kind.name), inn.state(second, kind.name)) == ("offered", "queued")
+    assert (rig.state(first, kind.name), rig.state(second, kind.name)) == ("offered", "queued")
     guest.turn = "t2"
     assert "and here" in guest.run(HookMoment.TOOL).out
-    assert (inn.presence(guest), inn.state(first, kind.name)) == ("busy", "seen")
+    assert (rig.presence(guest), rig.state(first, kind.name)) == ("busy", "seen")
 
 
 @pytest.mark.parametrize("kind", [CODEX, OPENCODE], ids=lambda kind: kind.name)
-def test_interruption_that_comes_late_leaves_the_next_turn_at_work(inn: Inn, kind: Kind) -> None:
+def test_interruption_that_comes_late_leaves_the_next_turn_at_work(rig: DaemonFixture, kind: Kind) -> None:
     """It is of the turn before: a session that works must not be woken, and its own end is still to come."""
-    guest = inn.guest(kind)
+    guest = rig.session(kind)
     guest.run(HookMoment.PROMPT, prompt="go")
     guest.turn = "t2"
     guest.run(HookMoment.PROMPT, prompt="something else")
     guest.turn = "t1"
     guest.interrupt()
-    assert inn.presence(guest) == "busy"
+    assert rig.presence(guest) == "busy"
     guest.turn = "t2"
     guest.interrupt()
-    assert inn.presence(guest) == "idle"
+    assert rig.presence(guest) == "idle"
 
 
 @pytest.mark.parametrize(("kind", "has_prompt"), [(CODEX, True), (QWEN, False)], ids=["codex", "qwen-code"])
-def test_turn_that_goes_on_after_all_is_heard(inn: Inn, kind: Kind, *, has_prompt: bool) -> None:
+def test_turn_that_goes_on_after_all_is_heard(rig: DaemonFixture, kind: Kind, *, has_prompt: bool) -> None:
     """A prompt of the very turn shows that the host goes on with it; and Qwen only says that its screen is idle."""
-    guest = inn.guest(kind)
+    guest = rig.session(kind)
     guest.prompt()
     guest.interrupt()
-    assert inn.presence(guest) == "idle"
+    assert rig.presence(guest) == "idle"
     if has_prompt:
         guest.prompt("go on")
-    inn.send("please look")
+    rig.send("please look")
     assert "please look" in guest.tool()
-    assert inn.presence(guest) == "busy"
+    assert rig.presence(guest) == "busy"
 
 
 @pytest.mark.parametrize("kind", [CLAUDE, COPILOT, GEMINI, QWEN], ids=lambda kind: kind.name)
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["", "restarted"])
 def test_what_a_tool_gave_in_an_interrupted_turn_is_not_proven_by_the_next_one(
-    inn: Inn, kind: Kind, *, is_restarted: bool
+    rig: DaemonFixture, kind: Kind, *, is_restarted: bool
 ) -> None:
     """After Esc the host may drop the result: neither the end of another turn nor a call in it shows that it came."""
-    guest = inn.guest(kind)
+    guest = rig.session(kind)
     with guest.agent() as agent:
         guest.prompt(turn="t1")
-        message = inn.send("please look", sender="ann", channel="ci")
+        message = rig.send("please look", sender="ann", channel="ci")
         assert texts(agent.tool("inbox_pull")["messages"]) == ["please look"]
         if is_restarted:
-            inn.daemon.kill()
-            inn.daemon.start()
+            rig.daemon.kill()
+            rig.daemon.start()
             agent.request("tools/list", {})
         again = guest.prompt("something else", turn="t2")
         assert "please look" in again
-        assert inn.ledger(message, kind.name)["offers"] == 2
+        assert rig.ledger(message, kind.name)["offers"] == 2
         guest.stop()
-        assert inn.state(message, kind.name) == "seen"
+        assert rig.state(message, kind.name) == "seen"
 
 
 def pulled_by_thread(thread: str, agent: EdgeClient) -> list[str]:
@@ -253,36 +255,38 @@ naming_turns = pytest.mark.parametrize("kind", [CLAUDE, CODEX, QWEN], ids=lambda
 
 @naming_turns
 @pytest.mark.parametrize("moment", [HookMoment.TOOL, HookMoment.STOP], ids=lambda moment: moment.value)
-def test_turn_whose_prompt_was_lost_proves_nothing_of_the_one_before(inn: Inn, kind: Kind, moment: HookMoment) -> None:
+def test_turn_whose_prompt_was_lost_proves_nothing_of_the_one_before(
+    rig: DaemonFixture, kind: Kind, moment: HookMoment
+) -> None:
     """Its name says that the other one was interrupted, although no hook has told of the prompt between the two."""
-    guest = inn.guest(kind)
+    guest = rig.session(kind)
     with guest.agent() as agent:
         guest.prompt(turn="t1")
-        message = inn.send("please look", sender="ann", channel="ci")
+        message = rig.send("please look", sender="ann", channel="ci")
         assert pulled_by_thread(guest.native, agent) == ["please look"]
         guest.turn = "t2"
         guest.run(moment)
         guest.stop()
-        line = inn.ledger(message, kind.name)
+        line = rig.ledger(message, kind.name)
         # Told again by a hook, it may be proven by the end of the same turn.
         assert (line["state"], line["offers"]) == ("offered", 1) or line["offers"] == 2
 
 
 @naming_turns
-def test_end_of_a_turn_that_comes_late_proves_nothing_of_the_next_one(inn: Inn, kind: Kind) -> None:
+def test_end_of_a_turn_that_comes_late_proves_nothing_of_the_next_one(rig: DaemonFixture, kind: Kind) -> None:
     """The result is of the turn that goes on: its own end proves it."""
-    guest = inn.guest(kind)
+    guest = rig.session(kind)
     with guest.agent() as agent:
         guest.prompt(turn="t1")
         guest.prompt("something else", turn="t2")
-        message = inn.send("please look", sender="ann", channel="ci")
+        message = rig.send("please look", sender="ann", channel="ci")
         assert pulled_by_thread(guest.native, agent) == ["please look"]
         guest.turn = "t1"
         guest.stop()
-        assert inn.state(message, kind.name) == "offered"
+        assert rig.state(message, kind.name) == "offered"
         guest.turn = "t2"
         guest.stop()
-        assert inn.state(message, kind.name) == "seen"
+        assert rig.state(message, kind.name) == "seen"
 
 
 # -- hooks that die ------------------------------------------------------------------------------------------------
@@ -291,247 +295,249 @@ def test_end_of_a_turn_that_comes_late_proves_nothing_of_the_next_one(inn: Inn, 
 @pytest.mark.parametrize(
     "moment", [HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP], ids=lambda moment: moment.value
 )
-def test_a_hook_that_is_killed_before_it_printed_leaves_the_message_queued(inn: Inn, moment: HookMoment) -> None:
+def test_a_hook_that_is_killed_before_it_printed_leaves_the_message_queued(
+    rig: DaemonFixture, moment: HookMoment
+) -> None:
     """A host that ends a slow hook drops its output: as if nothing had been offered, not a repeat."""
-    guest = inn.guest(COPILOT)
+    guest = rig.session(COPILOT)
     guest.prompt()
-    message = inn.send("please look")
-    with RawHook(guest, inn.daemon.socket) as hook:
+    message = rig.send("please look")
+    with RawHook(guest, rig.daemon.socket) as hook:
         assert b"please look" in hook.ask(moment, prompt="go")
-        assert inn.state(message, COPILOT.name) == "offered"
-    until(lambda: inn.state(message, COPILOT.name) == "queued", "the offer is taken back", 10)
-    inn.wait_bell(COPILOT.name, is_on=True)
+        assert rig.state(message, COPILOT.name) == "offered"
+    until(lambda: rig.state(message, COPILOT.name) == "queued", "the offer is taken back", 10)
+    rig.wait_bell(COPILOT.name, is_on=True)
     text = guest.tool()
     assert "please look" in text
     assert REPEAT not in text
-    assert inn.ledger(message, COPILOT.name)["offers"] == 1
+    assert rig.ledger(message, COPILOT.name)["offers"] == 1
 
 
-def test_a_hook_that_cannot_print_takes_nothing(inn: Inn) -> None:
+def test_a_hook_that_cannot_print_takes_nothing(rig: DaemonFixture) -> None:
     """Its host has closed the pipe: the script ends well and the message is still there."""
-    guest = inn.guest(COPILOT)
-    message = inn.send("please look")
+    guest = rig.session(COPILOT)
+    message = rig.send("please look")
     reading, writing = os.pipe()
     os.close(reading)
     with hook_process(guest.home, COPILOT.name, "prompt", stdout=writing) as process:
         os.close(writing)
         process.communicate(guest.payload(HookMoment.PROMPT, prompt="go"), 30)
     assert process.returncode == 0
-    until(lambda: inn.state(message, COPILOT.name) == "queued", "the offer is taken back", 10)
+    until(lambda: rig.state(message, COPILOT.name) == "queued", "the offer is taken back", 10)
     assert "please look" in guest.prompt()
 
 
-def test_channel_messages_that_were_not_printed_are_shown_with_the_next_prompt(inn: Inn) -> None:
+def test_channel_messages_that_were_not_printed_are_shown_with_the_next_prompt(rig: DaemonFixture) -> None:
     """Nothing changed since the last block, but nobody has seen that one."""
-    guest = inn.guest(CLAUDE)
-    message = inn.send("build 17 failed", sender="ci-bot", channel="ci")
-    with RawHook(guest, inn.daemon.socket) as hook:
+    guest = rig.session(CLAUDE)
+    message = rig.send("build 17 failed", sender="ci-bot", channel="ci")
+    with RawHook(guest, rig.daemon.socket) as hook:
         assert b"build 17 failed" in hook.ask(HookMoment.PROMPT, prompt="go")
-    until(lambda: inn.state(message, CLAUDE.name) == "queued", "the offer is taken back", 10)
+    until(lambda: rig.state(message, CLAUDE.name) == "queued", "the offer is taken back", 10)
     assert "build 17 failed" in guest.prompt(turn="t2")
 
 
-def test_a_cut_line_that_was_not_printed_is_shown_with_the_next_prompt(inn: Inn) -> None:
+def test_a_cut_line_that_was_not_printed_is_shown_with_the_next_prompt(rig: DaemonFixture) -> None:
     """It is not offered, because it is not whole; that does not mean that it was shown."""
-    guest = inn.guest(CLAUDE)
-    inn.send("a long log " + "x" * 2_000, sender="ci-bot", channel="ci")
-    with RawHook(guest, inn.daemon.socket) as hook:
+    guest = rig.session(CLAUDE)
+    rig.send("a long log " + "x" * 2_000, sender="ci-bot", channel="ci")
+    with RawHook(guest, rig.daemon.socket) as hook:
         assert b"a long log" in hook.ask(HookMoment.PROMPT, prompt="go")
     until(lambda: "a long log" in guest.prompt(turn="t2"), "the line is shown again", 5)
 
 
-def test_a_notice_that_was_not_printed_is_said_again(inn: Inn) -> None:
+def test_a_notice_that_was_not_printed_is_said_again(rig: DaemonFixture) -> None:
     """It is said once a turn; this one was not said."""
-    guest = inn.guest(CODEX)
+    guest = rig.session(CODEX)
     guest.prompt()
-    inn.send("please look", sender="ann")
-    with RawHook(guest, inn.daemon.socket) as hook:
+    rig.send("please look", sender="ann")
+    with RawHook(guest, rig.daemon.socket) as hook:
         assert NOTICE.encode() in hook.ask(HookMoment.TOOL)
         # Looked at while it seemed to have been said.
-        inn.wait_bell(CODEX.name, is_on=False)
-    inn.wait_bell(CODEX.name, is_on=True)
+        rig.wait_bell(CODEX.name, is_on=False)
+    rig.wait_bell(CODEX.name, is_on=True)
     assert guest.tool() == NOTICE
 
 
-def test_a_question_that_is_cut_off_changes_nothing(inn: Inn) -> None:
+def test_a_question_that_is_cut_off_changes_nothing(rig: DaemonFixture) -> None:
     """Half a payload, then nothing: no session, no offer."""
-    guest = inn.guest(COPILOT)
-    message = inn.send("please look")
+    guest = rig.session(COPILOT)
+    message = rig.send("please look")
     payload = guest.payload(HookMoment.PROMPT, prompt="go")
     hello = {"harken": 1, "kind": "hook", "host": COPILOT.name, "moment": "prompt", "payload": len(payload)}
     with socket.socket(socket.AF_UNIX) as half:
-        half.connect(inn.daemon.socket)
+        half.connect(rig.daemon.socket)
         half.sendall(json.dumps(hello).encode() + b"\n" + payload[:-1])
-    assert inn.sessions() == []
+    assert rig.sessions() == []
     assert "please look" in guest.prompt()
-    assert inn.ledger(message, COPILOT.name)["offers"] == 1
+    assert rig.ledger(message, COPILOT.name)["offers"] == 1
 
 
 # -- idle, busy, over ----------------------------------------------------------------------------------------------
 
 
 @every_host
-def test_status_says_whether_a_session_is_idle_or_busy(inn: Inn, kind: Kind) -> None:
+def test_status_says_whether_a_session_is_idle_or_busy(rig: DaemonFixture, kind: Kind) -> None:
     """And `send` promises accordingly: between two tools, or later."""
-    guest = inn.guest(kind)
+    guest = rig.session(kind)
     guest.prompt()
-    assert inn.presence(guest) == "busy"
-    assert inn.daemon.call("send", text="while busy")["forecast"]["outlook"] == "boundary"
+    assert rig.presence(guest) == "busy"
+    assert rig.daemon.call("send", text="while busy")["forecast"]["outlook"] == "boundary"
     guest.tool()
-    assert inn.presence(guest) == "busy"
+    assert rig.presence(guest) == "busy"
     guest.stop()
-    assert inn.presence(guest) == "idle"
-    assert inn.daemon.call("send", text="while idle")["forecast"]["outlook"] in ("wake", "prompt")
+    assert rig.presence(guest) == "idle"
+    assert rig.daemon.call("send", text="while idle")["forecast"]["outlook"] in ("wake", "prompt")
     assert "while idle" in guest.prompt(turn="t2")
-    assert inn.presence(guest) == "busy"
+    assert rig.presence(guest) == "busy"
 
 
 @every_host
-def test_an_end_removes_the_session_and_frees_what_it_had(inn: Inn, kind: Kind) -> None:
+def test_an_end_removes_the_session_and_frees_what_it_had(rig: DaemonFixture, kind: Kind) -> None:
     """What it did not prove goes to the next session of that host, as a repeat; its own bell goes too."""
-    guest = inn.guest(kind)
-    message = inn.send("please look")
+    guest = rig.session(kind)
+    message = rig.send("please look")
     guest.prompt()
-    assert [each["session"] for each in inn.sessions()] == [guest.key]
+    assert [each["session"] for each in rig.sessions()] == [guest.key]
     assert guest.run(HookMoment.END).is_silent
-    assert inn.sessions() == []
-    inn.wait_bell(kind.name, is_on=False)
-    until(lambda: not list(inn.bell("x").parent.glob("session-*")), "its own bell is gone", 10)
-    again = inn.guest(kind, "0b6f-2").prompt()
+    assert rig.sessions() == []
+    rig.wait_bell(kind.name, is_on=False)
+    until(lambda: not list(rig.bell("x").parent.glob("session-*")), "its own bell is gone", 10)
+    again = rig.session(kind, "0b6f-2").prompt()
     assert "please look" in again
     assert REPEAT in again
-    assert inn.ledger(message, kind.name)["offers"] == 2
+    assert rig.ledger(message, kind.name)["offers"] == 2
 
 
 @every_host
-def test_an_end_that_is_told_three_times_is_an_end(inn: Inn, kind: Kind) -> None:
+def test_an_end_that_is_told_three_times_is_an_end(rig: DaemonFixture, kind: Kind) -> None:
     """Some hosts say it several times; the second must not bring the session back."""
-    guest = inn.guest(kind)
+    guest = rig.session(kind)
     guest.prompt()
     for _ in range(3):
         assert guest.run(HookMoment.END).is_silent
-        assert inn.sessions() == []
+        assert rig.sessions() == []
 
 
 @pytest.mark.parametrize("kind", [CLAUDE, GEMINI, QWEN], ids=lambda kind: kind.name)
-def test_a_cleared_conversation_goes_on_as_the_same_session(inn: Inn, kind: Kind) -> None:
+def test_a_cleared_conversation_goes_on_as_the_same_session(rig: DaemonFixture, kind: Kind) -> None:
     """/clear: the host's id changes, the person and the process do not; what was unproven is offered again."""
-    guest = inn.guest(kind, "old")
+    guest = rig.session(kind, "old")
     with guest.agent() as agent:
-        message = inn.send("please look")
+        message = rig.send("please look")
         guest.prompt()
-        (before,) = inn.sessions()
+        (before,) = rig.sessions()
         guest.run(HookMoment.END, reason="clear")
-        assert inn.presence(guest) == "idle"
+        assert rig.presence(guest) == "idle"
         guest.native = "new"
         guest.run(HookMoment.START)
         text = guest.prompt(turn="t9")
         assert "please look" in text
         assert REPEAT in text
-        (after,) = inn.sessions()
+        (after,) = rig.sessions()
         assert after["session"] == before["session"]
         assert agent.tool("inbox_pull") == {"unread_remaining": 0, "messages": []}
         guest.stop()
-        assert inn.state(message, kind.name) == "seen"
+        assert rig.state(message, kind.name) == "seen"
 
 
-def test_a_session_that_only_hooks_told_of_goes_with_its_process(inn: Inn) -> None:
+def test_a_session_that_only_hooks_told_of_goes_with_its_process(rig: DaemonFixture) -> None:
     """A host that was killed says nothing: without a connection, its process is all that tells."""
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
-        guest = inn.guest(CLAUDE, pid=process.pid)
-        message = inn.send("please look")
+        guest = rig.session(CLAUDE, pid=process.pid)
+        message = rig.send("please look")
         guest.prompt()
-        assert inn.presence(guest) == "busy"
+        assert rig.presence(guest) == "busy"
         process.kill()
         process.wait(10)
-    until(lambda: not inn.sessions(), "the session is gone", 20)
-    inn.wait_bell(CLAUDE.name, is_on=False)
-    assert REPEAT in inn.guest(CLAUDE, "another").prompt()
-    assert inn.ledger(message, CLAUDE.name)["offers"] == 2
+    until(lambda: not rig.sessions(), "the session is gone", 20)
+    rig.wait_bell(CLAUDE.name, is_on=False)
+    assert REPEAT in rig.session(CLAUDE, "another").prompt()
+    assert rig.ledger(message, CLAUDE.name)["offers"] == 2
 
 
-def test_an_agent_in_the_shell_of_another_is_its_own_session(inn: Inn, tmp_path: Path) -> None:
+def test_an_agent_in_the_shell_of_another_is_its_own_session(rig: DaemonFixture, tmp_path: Path) -> None:
     """The inner one's hooks descend from the outer one; its end is not the outer's, nor is its mail."""
-    outer = inn.guest(GEMINI, "outer")
+    outer = rig.session(GEMINI, "outer")
     outer.prompt()
-    inner = inn.guest(GEMINI, "inner")
-    inn.send("for the outer one, which was here first")
+    inner = rig.session(GEMINI, "inner")
+    rig.send("for the outer one, which was here first")
     (tmp_path / "end.json").write_bytes(inner.payload(HookMoment.END))
     (tmp_path / "tool.json").write_bytes(inner.payload(HookMoment.TOOL))
     command = shlex.join([sys.executable, "-I", "-S", str(SCRIPT), "--home", str(inner.home), GEMINI.name])
     # A shell between the two is the inner host: another process than the one that runs the outer's hooks.
     program = f"{command} tool < {tmp_path}/tool.json > {tmp_path}/out; {command} end < {tmp_path}/end.json; exit 0"
     subprocess.run(["/bin/sh", "-c", program], check=True, timeout=30)
-    assert [each["session"] for each in inn.sessions()] == [outer.key]
+    assert [each["session"] for each in rig.sessions()] == [outer.key]
 
 
 # -- bells ---------------------------------------------------------------------------------------------------------
 
 
 @every_host
-def test_the_bell_rings_while_something_waits_and_is_empty_afterwards(inn: Inn, kind: Kind) -> None:
+def test_the_bell_rings_while_something_waits_and_is_empty_afterwards(rig: DaemonFixture, kind: Kind) -> None:
     """Every tool call of the agent tests this file: a bell that stays on costs it a process each time."""
-    guest = inn.guest(kind)
+    guest = rig.session(kind)
     guest.prompt()
-    inn.wait_bell(kind.name, is_on=False)
-    inn.send("please look")
-    assert inn.is_ringing(kind.name)
+    rig.wait_bell(kind.name, is_on=False)
+    rig.send("please look")
+    assert rig.is_ringing(kind.name)
     guest.tool()
     guest.stop()
-    inn.wait_bell(kind.name, is_on=False)
-    inn.send("build failed", sender="ci-bot", channel="ci")
-    inn.wait_bell(kind.name, is_on=False)
+    rig.wait_bell(kind.name, is_on=False)
+    rig.send("build failed", sender="ci-bot", channel="ci")
+    rig.wait_bell(kind.name, is_on=False)
 
 
-def test_the_bell_rings_while_something_is_unproven(inn: Inn) -> None:
+def test_the_bell_rings_while_something_is_unproven(rig: DaemonFixture) -> None:
     """The next tool call is the proof: it must be asked about though nothing waits."""
-    guest = inn.guest(COPILOT)
-    inn.send("please look")
+    guest = rig.session(COPILOT)
+    rig.send("please look")
     guest.prompt()
-    inn.wait_bell(COPILOT.name, is_on=True)
+    rig.wait_bell(COPILOT.name, is_on=True)
     guest.tool()
-    inn.wait_bell(COPILOT.name, is_on=False)
+    rig.wait_bell(COPILOT.name, is_on=False)
 
 
-def test_mail_for_a_session_that_has_ended_rings_for_nobody(inn: Inn) -> None:
+def test_mail_for_a_session_that_has_ended_rings_for_nobody(rig: DaemonFixture) -> None:
     """The after-tool hook of an agent is free of charge whatever lies in the inbox."""
-    guest = inn.guest(COPILOT)
+    guest = rig.session(COPILOT)
     guest.prompt()
     guest.run(HookMoment.END)
-    inn.send("please look")
-    inn.wait_bell(COPILOT.name, is_on=False)
+    rig.send("please look")
+    rig.wait_bell(COPILOT.name, is_on=False)
 
 
-def test_two_threads_of_one_codex_are_told_apart_by_their_calls(inn: Inn) -> None:
+def test_two_threads_of_one_codex_are_told_apart_by_their_calls(rig: DaemonFixture) -> None:
     """One process, a connection per thread, none of which says whose it is until it calls."""
-    first, second = inn.guest(CODEX, "thread-1"), inn.guest(CODEX, "thread-2")
+    first, second = rig.session(CODEX, "thread-1"), rig.session(CODEX, "thread-2")
     with first.agent() as one, second.agent() as two:
         first.prompt()
         second.prompt()
-        inn.send("please look", sender="ann")
+        rig.send("please look", sender="ann")
         assert pulled_by_thread(second.native, two) == ["please look"]
         assert pulled_by_thread(first.native, one) == []
-        sessions = {each["session"]: each["surfaces"] for each in inn.sessions()}
+        sessions = {each["session"]: each["surfaces"] for each in rig.sessions()}
         assert set(sessions) == {"codex:thread-1", "codex:thread-2"}
 
 
 @pytest.mark.parametrize("ends", ["end", "interruption"])
-def test_call_of_one_thread_proves_nothing_of_another_on_the_same_connection(inn: Inn, ends: str) -> None:
+def test_call_of_one_thread_proves_nothing_of_another_on_the_same_connection(rig: DaemonFixture, ends: str) -> None:
     """Each thread has read its own results: the end of its turn proves them, and an interruption lets go of them."""
-    first, second = inn.guest(CODEX, "thread-1", turn="t1"), inn.guest(CODEX, "thread-2", turn="t2")
+    first, second = rig.session(CODEX, "thread-1", turn="t1"), rig.session(CODEX, "thread-2", turn="t2")
     with first.agent() as agent:
         first.prompt()
         second.prompt()
-        message = inn.send("please look", sender="ann")
+        message = rig.send("please look", sender="ann")
         assert pulled_by_thread(first.native, agent) == ["please look"]
         assert pulled_by_thread(second.native, agent) == []
         second.stop()
-        assert inn.state(message, CODEX.name) == "offered"
+        assert rig.state(message, CODEX.name) == "offered"
         if ends == "end":
             first.stop()
-            assert inn.state(message, CODEX.name) == "seen"
+            assert rig.state(message, CODEX.name) == "seen"
         else:
             first.interrupt()
             first.prompt("something else", turn="t3")
             assert pulled_by_thread(first.native, agent) == ["please look"]
-            assert inn.ledger(message, CODEX.name)["offers"] == 2
+            assert rig.ledger(message, CODEX.name)["offers"] == 2

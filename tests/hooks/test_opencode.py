@@ -5,29 +5,29 @@ from __future__ import annotations
 import pytest
 
 from harken.sessions.events import HookMoment
-from tests.hooks.rig import CLAUDE, OPENCODE, Inn
+from tests.hooks.rig import CLAUDE, OPENCODE, DaemonFixture
 
 REPEAT = "Repeat: offered before without proof that it arrived"
 
 
-def test_what_a_result_carried_is_proven_by_the_end_of_the_turn(inn: Inn) -> None:
+def test_what_a_result_carried_is_proven_by_the_end_of_the_turn(rig: DaemonFixture) -> None:
     """It is the plain way of a message that the agent asks for."""
-    guest = inn.guest(OPENCODE)
+    guest = rig.session(OPENCODE)
     guest.run(HookMoment.PROMPT, prompt="go")
     with guest.agent() as agent:
-        message = inn.send("please look")
+        message = rig.send("please look")
         pulled = agent.tool("inbox_pull")["messages"]
         guest.run(HookMoment.TOOL, results=[each["delivery_id"] for each in pulled])
         guest.run(HookMoment.STOP)
-        assert inn.state(message, OPENCODE.name) == "seen"
+        assert rig.state(message, OPENCODE.name) == "seen"
 
 
-def test_result_of_an_interrupted_turn_is_offered_with_the_next_prompt(inn: Inn) -> None:
+def test_result_of_an_interrupted_turn_is_offered_with_the_next_prompt(rig: DaemonFixture) -> None:
     """Nobody knows how far the model had read: waiting for the end of the lease would keep the message back."""
-    guest = inn.guest(OPENCODE)
+    guest = rig.session(OPENCODE)
     guest.run(HookMoment.PROMPT, prompt="go")
     with guest.agent() as agent:
-        message = inn.send("please look")
+        message = rig.send("please look")
         pulled = agent.tool("inbox_pull")["messages"]
         guest.run(HookMoment.TOOL, results=[each["delivery_id"] for each in pulled])
         guest.run(HookMoment.STOP, is_interrupted=True)
@@ -35,20 +35,20 @@ def test_result_of_an_interrupted_turn_is_offered_with_the_next_prompt(inn: Inn)
         again = guest.run(HookMoment.PROMPT, prompt="something else").out
         assert "please look" in again
         assert REPEAT in again
-        assert inn.ledger(message, OPENCODE.name)["offers"] == 2
+        assert rig.ledger(message, OPENCODE.name)["offers"] == 2
 
 
 @pytest.mark.parametrize("is_told", [False, True], ids=["silent", "interruption"])
 @pytest.mark.parametrize("is_late", [False, True], ids=["never", "late"])
 def test_result_that_was_not_reported_before_an_interruption_is_offered_with_the_next_prompt(
-    inn: Inn, *, is_told: bool, is_late: bool
+    rig: DaemonFixture, *, is_told: bool, is_late: bool
 ) -> None:
     """Interrupted in the call, the plugin says nothing of its result, or too late: no model is known to have it."""
-    guest = inn.guest(OPENCODE)
+    guest = rig.session(OPENCODE)
     guest.run(HookMoment.PROMPT, prompt="go")
     guest.run(HookMoment.TOOL)
     with guest.agent() as agent:
-        message = inn.send("please look")
+        message = rig.send("please look")
         pulled = agent.tool("inbox_pull")["messages"]
         if is_told:
             guest.run(HookMoment.STOP, is_interrupted=True)
@@ -58,59 +58,59 @@ def test_result_that_was_not_reported_before_an_interruption_is_offered_with_the
         again = guest.run(HookMoment.PROMPT, prompt="something else").out
         assert "please look" in again
         assert REPEAT in again
-        assert inn.ledger(message, OPENCODE.name)["offers"] == 2
+        assert rig.ledger(message, OPENCODE.name)["offers"] == 2
 
 
-def test_result_belongs_to_the_conversation_that_had_it(inn: Inn) -> None:
+def test_result_belongs_to_the_conversation_that_had_it(rig: DaemonFixture) -> None:
     """The connection cannot tell two conversations apart: with the one that had the result, its lease ends."""
-    first, second = inn.guest(OPENCODE, "ses_1"), inn.guest(OPENCODE, "ses_2")
+    first, second = rig.session(OPENCODE, "ses_1"), rig.session(OPENCODE, "ses_2")
     first.run(HookMoment.PROMPT, prompt="go")
     second.run(HookMoment.PROMPT, prompt="go")
     with second.agent() as agent:
-        message = inn.send("please look")
+        message = rig.send("please look")
         pulled = agent.tool("inbox_pull")["messages"]
         first.run(HookMoment.TOOL, results=[each["delivery_id"] for each in pulled])
-        assert inn.ledger(message, OPENCODE.name)["session"] == first.key
+        assert rig.ledger(message, OPENCODE.name)["session"] == first.key
         first.run(HookMoment.END)
         assert REPEAT in second.run(HookMoment.TOOL).out
 
 
-def test_later_call_over_a_shared_connection_proves_nothing(inn: Inn) -> None:
+def test_later_call_over_a_shared_connection_proves_nothing(rig: DaemonFixture) -> None:
     """It may be of another conversation, which never saw the result of the first."""
-    guest = inn.guest(OPENCODE)
+    guest = rig.session(OPENCODE)
     guest.run(HookMoment.PROMPT, prompt="go")
     with guest.agent() as agent:
-        message = inn.send("please look")
+        message = rig.send("please look")
         assert agent.tool("inbox_pull")["messages"]
         agent.tool("inbound_queue_stats")
-        assert inn.state(message, OPENCODE.name) == "offered"
+        assert rig.state(message, OPENCODE.name) == "offered"
 
 
-def test_plugin_proves_nothing_of_another_reader(inn: Inn) -> None:
+def test_plugin_proves_nothing_of_another_reader(rig: DaemonFixture) -> None:
     """A delivery id that a program heard of somewhere is not a sign that the agent it belongs to has read anything."""
-    other, guest = inn.guest(CLAUDE), inn.guest(OPENCODE)
-    message = inn.send("please look")
+    other, guest = rig.session(CLAUDE), rig.session(OPENCODE)
+    message = rig.send("please look")
     other.prompt()
-    delivery = inn.ledger(message, CLAUDE.name)["delivery_id"]
+    delivery = rig.ledger(message, CLAUDE.name)["delivery_id"]
     guest.run(HookMoment.PROMPT, prompt="go")
     guest.run(HookMoment.TOOL, results=[delivery])
     guest.run(HookMoment.STOP)
-    assert inn.state(message, CLAUDE.name) == "offered"
+    assert rig.state(message, CLAUDE.name) == "offered"
     other.tool()
-    assert inn.state(message, CLAUDE.name) == "seen"
+    assert rig.state(message, CLAUDE.name) == "seen"
 
 
 @pytest.mark.parametrize("odd", ["\ud800", "d-\udfff", "x" * 100_000, "", "d-nobody"])
-def test_odd_deliveries_in_a_report_cost_nothing(inn: Inn, odd: str) -> None:
+def test_odd_deliveries_in_a_report_cost_nothing(rig: DaemonFixture, odd: str) -> None:
     """What stands beside them is a message that the model had, and the session must go on being heard."""
-    guest = inn.guest(OPENCODE)
+    guest = rig.session(OPENCODE)
     guest.run(HookMoment.PROMPT, prompt="go")
     with guest.agent() as agent:
-        message = inn.send("please look")
+        message = rig.send("please look")
         pulled = agent.tool("inbox_pull")["messages"]
         guest.run(HookMoment.TOOL, results=[odd, *(each["delivery_id"] for each in pulled)])
-        inn.send("and here")
+        rig.send("and here")
         assert "and here" in guest.run(HookMoment.TOOL).out
         guest.run(HookMoment.STOP)
-        assert inn.state(message, OPENCODE.name) == "seen"
-        assert inn.presence(guest) == "idle"
+        assert rig.state(message, OPENCODE.name) == "seen"
+        assert rig.presence(guest) == "idle"

@@ -29,7 +29,7 @@ from harken.model import (
 )
 from harken.sessions.events import HookMoment
 from harken.sessions.turns import width
-from tests.hooks.rig import CLAUDE, Inn
+from tests.hooks.rig import CLAUDE, DaemonFixture
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 MOST_NAME = 128
@@ -154,13 +154,13 @@ def test_a_text_cannot_end_its_own_frame(kind: str) -> None:
     assert text.count("--- d-0000000007") == 2
 
 
-def test_bodies_and_the_block_together_stay_within_the_limit(inn: Inn) -> None:
+def test_bodies_and_the_block_together_stay_within_the_limit(rig: DaemonFixture) -> None:
     """A prompt carries both; the limit is the host's, for all of it."""
-    guest = inn.guest(CLAUDE)
+    guest = rig.session(CLAUDE)
     for number in range(5):
-        inn.send(f"{number} " + "y" * 900, sender="ci" * 50, channel="ci")
+        rig.send(f"{number} " + "y" * 900, sender="ci" * 50, channel="ci")
     for number in range(8):
-        inn.send(f"{number} " + "x" * 1_400, sender="s" * 100, channel="c" * 100)
+        rig.send(f"{number} " + "x" * 1_400, sender="s" * 100, channel="c" * 100)
     text = guest.prompt()
     assert "yyy" in text
     assert "xxx" in text

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harken.sessions.events import HookMoment
 from harken.testing import EdgeClient, edge_command
-from tests.hooks.rig import CLAUDE, CODEX, CONFIG, COPILOT, Conversation, Inn, hook_process, run_hook
+from tests.hooks.rig import CLAUDE, CODEX, CONFIG, COPILOT, Conversation, DaemonFixture, hook_process, run_hook
 from tests.loss.rig import Nursery, until
 
 SAY = """
@@ -20,11 +20,11 @@ with SocketClient(sys.argv[1]) as caller:
 AT_ONCE = 6
 
 
-def test_hooks_that_run_at_the_same_time_give_a_message_once(inn: Inn) -> None:
+def test_hooks_that_run_at_the_same_time_give_a_message_once(rig: DaemonFixture) -> None:
     """Tools run side by side, and so do their hooks: one of them has it."""
-    guest = inn.guest(CODEX)
+    guest = rig.session(CODEX)
     guest.prompt()
-    inn.send("please look")
+    rig.send("please look")
     running = [hook_process(guest.home, CODEX.name, "tool") for _ in range(AT_ONCE)]
     for process in running:
         assert process.stdin is not None
@@ -38,61 +38,61 @@ def test_hooks_that_run_at_the_same_time_give_a_message_once(inn: Inn) -> None:
     assert sum(bool(out) for out in printed) == 1
 
 
-def test_a_long_poll_gets_it_and_the_hooks_do_not(inn: Inn) -> None:
+def test_a_long_poll_gets_it_and_the_hooks_do_not(rig: DaemonFixture) -> None:
     """A session that waits is served by the commit; its own next hook must not bring the same again."""
-    guest = inn.guest(CLAUDE)
+    guest = rig.session(CLAUDE)
     with guest.agent() as agent:
         guest.prompt()
         waiting = agent.ask_tool("wait_for_inbound_message", timeout_s=50)
-        until(lambda: inn.presence(guest) == "waiting", "the agent waits", 10)
-        inn.send("please look")
+        until(lambda: rig.presence(guest) == "waiting", "the agent waits", 10)
+        rig.send("please look")
         (given,) = agent.result(waiting)
         assert given["content"] == "please look"
         assert [guest.tool(), guest.stop()] == ["", ""]
-        assert inn.state(given["message_id"], CLAUDE.name) == "seen"
+        assert rig.state(given["message_id"], CLAUDE.name) == "seen"
 
 
-def test_send_says_that_a_waiting_session_gets_it_now(inn: Inn) -> None:
+def test_send_says_that_a_waiting_session_gets_it_now(rig: DaemonFixture) -> None:
     """It has it by the time of the answer, and waits no more: what is said is what was so when the message came."""
-    guest = inn.guest(CLAUDE)
+    guest = rig.session(CLAUDE)
     with guest.agent() as agent:
         guest.prompt()
         waiting = agent.ask_tool("wait_for_inbound_message", timeout_s=50)
-        until(lambda: inn.presence(guest) == "waiting", "the agent waits", 10)
-        assert inn.daemon.call("send", text="please look")["forecast"]["outlook"] == "now"
+        until(lambda: rig.presence(guest) == "waiting", "the agent waits", 10)
+        assert rig.daemon.call("send", text="please look")["forecast"]["outlook"] == "now"
         assert len(agent.result(waiting)) == 1
 
 
-def test_a_session_reads_the_mailbox_of_the_project_in_which_it_works(inn: Inn) -> None:
+def test_a_session_reads_the_mailbox_of_the_project_in_which_it_works(rig: DaemonFixture) -> None:
     """Its hooks say where that is; where its MCP server runs is nobody's project."""
-    guest, other = inn.guest(COPILOT, cwd="/code/shop/web"), inn.guest(CLAUDE, "elsewhere", pid=1_000_001)
+    guest, other = rig.session(COPILOT, cwd="/code/shop/web"), rig.session(CLAUDE, "elsewhere", pid=1_000_001)
     with guest.agent() as agent:
         agent.request("tools/list", {})
         guest.prompt()
-        inn.send("for the shop", to="project:shop")
+        rig.send("for the shop", to="project:shop")
         assert other.prompt() == ""
         assert "for the shop" in guest.tool()
-        (mailboxes,) = [each["mailboxes"] for each in inn.sessions() if each["session"] == guest.key]
+        (mailboxes,) = [each["mailboxes"] for each in rig.sessions() if each["session"] == guest.key]
         assert mailboxes == ["inbox", "project:shop"]
 
 
-def test_a_program_that_a_hooked_agent_started_does_not_speak_as_the_owner(inn: Inn) -> None:
+def test_a_program_that_a_hooked_agent_started_does_not_speak_as_the_owner(rig: DaemonFixture) -> None:
     """Without an MCP connection it is the hooks that make a process known as an agent's; then its words are its own."""
-    command = [sys.executable, "-c", SAY, inn.daemon.socket]
+    command = [sys.executable, "-c", SAY, rig.daemon.socket]
     before = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
-    assert inn.daemon.call("read", ref=before)["message"]["trust"] == "owner"
-    inn.guest(COPILOT).prompt()
+    assert rig.daemon.call("read", ref=before)["message"]["trust"] == "owner"
+    rig.session(COPILOT).prompt()
     after = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
-    message = inn.daemon.call("read", ref=after)["message"]
+    message = rig.daemon.call("read", ref=after)["message"]
     assert (message["trust"], message["sender_id"]) == ("known", "agent:copilot-cli")
 
 
-def test_the_next_session_is_told_who_has_answered(inn: Inn) -> None:
+def test_the_next_session_is_told_who_has_answered(rig: DaemonFixture) -> None:
     """Another host finds the message with its prompt, and with it that there is nothing left to do."""
-    first, second = inn.guest(CLAUDE), inn.guest(COPILOT)
+    first, second = rig.session(CLAUDE), rig.session(COPILOT)
     second.prompt()
     second.stop()
-    message = inn.send("who can do this?")
+    message = rig.send("who can do this?")
     with first.agent() as agent:
         assert "who can do this?" in first.prompt()
         agent.tool("reply", message_id=message, body="done")
@@ -101,12 +101,12 @@ def test_the_next_session_is_told_who_has_answered(inn: Inn) -> None:
     assert "Answered already by claude-code." in text
 
 
-def test_a_muted_session_is_told_nothing(inn: Inn) -> None:
+def test_a_muted_session_is_told_nothing(rig: DaemonFixture) -> None:
     """The person asked for quiet in this one; another session of the same host hears it."""
-    quiet, other = inn.guest(CLAUDE, "a", pid=1_000_001), inn.guest(CLAUDE, "b", pid=1_000_002)
+    quiet, other = rig.session(CLAUDE, "a", pid=1_000_001), rig.session(CLAUDE, "b", pid=1_000_002)
     quiet.prompt()
-    inn.daemon.call("mute", kind="session", name=quiet.key)
-    inn.send("please look")
+    rig.daemon.call("mute", kind="session", name=quiet.key)
+    rig.send("please look")
     assert quiet.tool() == ""
     assert "please look" in other.prompt()
 

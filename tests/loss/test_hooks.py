@@ -19,7 +19,19 @@ import pytest
 
 from harken.sessions.events import HookMoment
 from harken.testing import EdgeClient
-from tests.hooks.rig import CLAUDE, COPILOT, GEMINI, KINDS, OPENCODE, QWEN, Conversation, Inn, Kind, RawHook, run_hook
+from tests.hooks.rig import (
+    CLAUDE,
+    COPILOT,
+    GEMINI,
+    KINDS,
+    OPENCODE,
+    QWEN,
+    Conversation,
+    DaemonFixture,
+    Kind,
+    RawHook,
+    run_hook,
+)
 from tests.loss.rig import Chance, Json, Nursery, Served, check_journal, export, stubborn, texts, until
 
 MESSAGE = "INSERT INTO mailboxes"
@@ -56,9 +68,9 @@ def send_into(daemon: Served, text: str) -> None:
 def test_what_was_offered_to_a_hook_that_did_not_print_is_given_after_the_restart(daemon: Served) -> None:
     """The daemon cannot know any more whether it was printed: the next prompt has it, marked."""
     daemon.start()
-    inn = Inn(daemon)
-    guest = inn.guest(COPILOT)
-    message = inn.send("please look")
+    rig = DaemonFixture(daemon)
+    guest = rig.session(COPILOT)
+    message = rig.send("please look")
     with RawHook(guest, daemon.socket) as hook:
         assert b"please look" in hook.ask(HookMoment.PROMPT, prompt="go")
         daemon.kill()
@@ -67,17 +79,17 @@ def test_what_was_offered_to_a_hook_that_did_not_print_is_given_after_the_restar
     assert "please look" in text
     assert REPEAT in text
     guest.stop()
-    assert inn.state(message, COPILOT.name) == "seen"
+    assert rig.state(message, COPILOT.name) == "seen"
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_a_daemon_that_dies_while_it_offers_prints_nothing_and_loses_nothing(daemon: Served, side: str) -> None:
     """The hook ends well; the message comes with the next one, as a repeat only if the offer was written."""
     daemon.start()
-    inn = Inn(daemon)
-    guest = inn.guest(COPILOT)
+    rig = DaemonFixture(daemon)
+    guest = rig.session(COPILOT)
     guest.prompt()
-    message = inn.send("please look")
+    message = rig.send("please look")
     daemon.start(side=side, holding=OFFER)
     assert guest.run(HookMoment.PROMPT, prompt="go").is_silent
     assert daemon.is_gone(20)
@@ -86,19 +98,19 @@ def test_a_daemon_that_dies_while_it_offers_prints_nothing_and_loses_nothing(dae
     assert "please look" in text
     assert (REPEAT in text) == (side == "after")
     guest.stop()
-    assert inn.state(message, COPILOT.name) == "seen"
+    assert rig.state(message, COPILOT.name) == "seen"
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_the_bell_rings_before_the_message_is_there(daemon: Served, side: str) -> None:
     """Rung after the commit, a bell would be silent in this moment, and a busy agent would not ask."""
     daemon.start(side=side, holding=MESSAGE)
-    inn = Inn(daemon)
-    guest = inn.guest(COPILOT)
+    rig = DaemonFixture(daemon)
+    guest = rig.session(COPILOT)
     guest.prompt()
-    inn.wait_bell(COPILOT.name, is_on=False)
+    rig.wait_bell(COPILOT.name, is_on=False)
     send_into(daemon, "please look")
-    assert inn.is_ringing(COPILOT.name)
+    assert rig.is_ringing(COPILOT.name)
     assert guest.run(HookMoment.TOOL).is_silent
     daemon.start()
     assert texts(export(daemon, "inbox")) == ([] if side == "before" else ["please look"])
@@ -108,34 +120,34 @@ def test_the_bell_rings_before_the_message_is_there(daemon: Served, side: str) -
     assert REPEAT not in text
     assert texts(export(daemon, "inbox")) == ["please look"]
     guest.stop()
-    inn.wait_bell(COPILOT.name, is_on=False)
+    rig.wait_bell(COPILOT.name, is_on=False)
 
 
 def test_the_bell_of_a_daemon_that_is_gone_costs_a_question_and_no_more(daemon: Served) -> None:
     """It rings on while nobody is there to silence it; the next daemon, which knows the session, sees to it again."""
     daemon.start()
-    inn = Inn(daemon)
-    guest = inn.guest(COPILOT)
+    rig = DaemonFixture(daemon)
+    guest = rig.session(COPILOT)
     guest.prompt()
-    inn.send("please look")
-    inn.wait_bell(COPILOT.name, is_on=True)
+    rig.send("please look")
+    rig.wait_bell(COPILOT.name, is_on=True)
     daemon.kill()
-    assert inn.is_ringing(COPILOT.name)
+    assert rig.is_ringing(COPILOT.name)
     assert guest.run(HookMoment.TOOL).is_silent
     daemon.start()
-    inn.wait_bell(COPILOT.name, is_on=True)
+    rig.wait_bell(COPILOT.name, is_on=True)
     assert "please look" in guest.tool()
     guest.stop()
-    inn.wait_bell(COPILOT.name, is_on=False)
+    rig.wait_bell(COPILOT.name, is_on=False)
 
 
 @pytest.mark.parametrize("has_edge", [True, False], ids=["connected", "hooks only"])
 def test_another_turn_after_a_restart_offers_again_as_a_repeat(daemon: Served, *, has_edge: bool) -> None:
     """What became of the turn that had it, nobody heard: unproven is unproven, and the mark says so."""
     daemon.start()
-    inn = Inn(daemon)
-    guest = inn.guest(CLAUDE)
-    message = inn.send("please look")
+    rig = DaemonFixture(daemon)
+    guest = rig.session(CLAUDE)
+    message = rig.send("please look")
     with ExitStack() as stack:
         agent = stack.enter_context(guest.agent()) if has_edge else None
         assert "please look" in guest.prompt(turn="t1")
@@ -147,7 +159,7 @@ def test_another_turn_after_a_restart_offers_again_as_a_repeat(daemon: Served, *
         assert "please look" in text
         assert REPEAT in text
         guest.stop()
-        assert inn.state(message, CLAUDE.name) == "seen"
+        assert rig.state(message, CLAUDE.name) == "seen"
 
 
 @every_host
@@ -156,17 +168,17 @@ def test_a_turn_that_goes_on_after_a_restart_proves_what_it_carried_where_it_has
 ) -> None:
     """The same turn has not been interrupted. Of one without a name nobody can say whether it is the same."""
     daemon.start()
-    inn = Inn(daemon)
-    guest = inn.guest(kind)
+    rig = DaemonFixture(daemon)
+    guest = rig.session(kind)
     guest.prompt(turn="t1")
-    message = inn.send("please look")
+    message = rig.send("please look")
     assert "please look" in guest.tool()
     (record,) = (daemon.home / "run" / "sessions").glob("*.json")
     until(lambda: b'"is_printed":true' in record.read_bytes(), "the daemon knows that it was printed", 10)
     daemon.kill()
     daemon.start()
     guest.stop()
-    assert inn.state(message, kind.name) == ("seen" if kind.names_turns else "offered")
+    assert rig.state(message, kind.name) == ("seen" if kind.names_turns else "offered")
     again = guest.prompt("and now?", turn="t2")
     assert (REPEAT in again) is not kind.names_turns
 
@@ -174,16 +186,16 @@ def test_a_turn_that_goes_on_after_a_restart_proves_what_it_carried_where_it_has
 def test_what_a_hook_had_not_printed_when_the_daemon_was_killed_is_proven_by_nothing(daemon: Served) -> None:
     """The answer was on its way: the same turn goes on, and its model may never have had the text."""
     daemon.start()
-    inn = Inn(daemon)
-    guest = inn.guest(CLAUDE)
+    rig = DaemonFixture(daemon)
+    guest = rig.session(CLAUDE)
     guest.prompt(turn="t1")
-    message = inn.send("please look")
+    message = rig.send("please look")
     with RawHook(guest, daemon.socket) as hook:
         assert b"please look" in hook.ask(HookMoment.TOOL)
         daemon.kill()
     daemon.start()
     again = guest.tool()
-    assert inn.state(message, CLAUDE.name) == "offered"
+    assert rig.state(message, CLAUDE.name) == "offered"
     assert REPEAT in again
 
 
@@ -194,9 +206,9 @@ def test_record_of_each_host_that_keeps_one_proves_after_a_restart(
 ) -> None:
     """No event is left that could: what the model read before, only the host itself has written down."""
     daemon.start()
-    inn = Inn(daemon)
-    guest, record = inn.guest(kind), tmp_path / "record.jsonl"
-    message = inn.send("please look")
+    rig = DaemonFixture(daemon)
+    guest, record = rig.session(kind), tmp_path / "record.jsonl"
+    message = rig.send("please look")
     asked = guest.prompt(turn="t1")
     (known,) = (daemon.home / "run" / "sessions").glob("*.json")
     until(lambda: b'"is_printed":true' in known.read_bytes(), "the daemon knows that it was printed", 10)
@@ -218,7 +230,7 @@ def test_record_of_each_host_that_keeps_one_proves_after_a_restart(
     ]
     record.write_text("".join(f"{json.dumps(line)}\n" for line in (lines if is_answered else lines[:1])))
     stop("t2")
-    assert inn.state(message, kind.name) == ("seen" if is_answered else "offered")
+    assert rig.state(message, kind.name) == ("seen" if is_answered else "offered")
     assert ("please look" in guest.prompt("and now?", turn="t3")) is not is_answered
 
 
@@ -226,15 +238,15 @@ def test_record_of_each_host_that_keeps_one_proves_after_a_restart(
 def test_a_session_that_works_is_known_as_such_before_anybody_speaks(daemon: Served, kind: Kind) -> None:
     """A forecast that says "none is connected" while the agent works is false; what is not known yet is said so."""
     daemon.start()
-    inn = Inn(daemon)
-    guest = inn.guest(kind)
+    rig = DaemonFixture(daemon)
+    guest = rig.session(kind)
     guest.prompt()
     for end in (daemon.kill, daemon.stop):
         end()
         daemon.start()
         said = daemon.call("send", text="please look")["forecast"]
         assert (said["outlook"], "not known yet" in said["sentence"]) == ("uncertain", True)
-        assert [(each["session"], each["presence"]) for each in inn.sessions()] == [(guest.key, "connected")]
+        assert [(each["session"], each["presence"]) for each in rig.sessions()] == [(guest.key, "connected")]
         assert "please look" in guest.tool()
         assert daemon.call("send", text="and this")["forecast"]["outlook"] == "boundary"
         guest.tool()
@@ -243,23 +255,23 @@ def test_a_session_that_works_is_known_as_such_before_anybody_speaks(daemon: Ser
 def test_a_session_whose_process_is_gone_is_not_known_again(daemon: Served) -> None:
     """What it was given goes to the next session, and nothing is promised to it."""
     daemon.start()
-    inn = Inn(daemon)
+    rig = DaemonFixture(daemon)
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
-        guest = inn.guest(CLAUDE, pid=process.pid)
-        inn.send("please look")
+        guest = rig.session(CLAUDE, pid=process.pid)
+        rig.send("please look")
         guest.prompt()
         daemon.kill()
         process.kill()
     daemon.start()
-    assert inn.sessions() == []
+    assert rig.sessions() == []
     assert list((daemon.home / "run" / "sessions").iterdir()) == []
-    assert REPEAT in inn.guest(CLAUDE, "another").prompt()
+    assert REPEAT in rig.session(CLAUDE, "another").prompt()
 
 
-def kill_settled(inn: Inn) -> None:
+def kill_settled(rig: DaemonFixture) -> None:
     """Kill the daemon when it has heard that the last hook has printed: by then what it notes of a session is whole."""
-    inn.sessions()
-    inn.daemon.kill()
+    rig.sessions()
+    rig.daemon.kill()
 
 
 def rewrite_record(daemon: Served, *without: str, **more: object) -> None:
@@ -272,75 +284,75 @@ def rewrite_record(daemon: Served, *without: str, **more: object) -> None:
 def test_living_session_is_known_again_although_the_clock_was_set(daemon: Served) -> None:
     """The time of its first hook is before the beginning of its process then: a clock says nothing about who lives."""
     daemon.start()
-    inn = Inn(daemon)
-    guest = inn.guest(CLAUDE)
+    rig = DaemonFixture(daemon)
+    guest = rig.session(CLAUDE)
     guest.prompt()
-    kill_settled(inn)
+    kill_settled(rig)
     rewrite_record(daemon, opened_at="2001-01-01T00:00:00Z")
     daemon.start()
-    assert [each["session"] for each in inn.sessions()] == [guest.key]
+    assert [each["session"] for each in rig.sessions()] == [guest.key]
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
-        other = inn.guest(CLAUDE, "other", pid=process.pid)
+        other = rig.session(CLAUDE, "other", pid=process.pid)
         other.prompt()
         process.kill()
-    until(lambda: not inn.presence(other), "the sessions were looked at", 20)
-    assert [each["session"] for each in inn.sessions()] == [guest.key]
+    until(lambda: not rig.presence(other), "the sessions were looked at", 20)
+    assert [each["session"] for each in rig.sessions()] == [guest.key]
 
 
 def test_another_process_with_the_number_of_a_session_is_not_it(daemon: Served) -> None:
     """Numbers are used again, and with a clock that was set back the new process seems to be the older one."""
     daemon.start()
-    inn = Inn(daemon)
+    rig = DaemonFixture(daemon)
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
-        guest = inn.guest(CLAUDE, pid=process.pid)
-        inn.send("please look")
+        guest = rig.session(CLAUDE, pid=process.pid)
+        rig.send("please look")
         guest.prompt()
         daemon.kill()
         process.kill()
     rewrite_record(daemon, pid=os.getpid())
     daemon.start()
-    assert inn.sessions() == []
-    assert REPEAT in inn.guest(CLAUDE, "another").prompt()
+    assert rig.sessions() == []
+    assert REPEAT in rig.session(CLAUDE, "another").prompt()
 
 
 @pytest.mark.parametrize("has_edge", [False, True], ids=["hooks", "edge"])
 def test_record_of_an_earlier_version_proves_no_process(daemon: Served, *, has_edge: bool) -> None:
     """It does not say which process it means: a connection that may come back keeps the session, a number does not."""
     daemon.start()
-    inn = Inn(daemon)
-    guest = inn.guest(CLAUDE)
+    rig = DaemonFixture(daemon)
+    guest = rig.session(CLAUDE)
     with ExitStack() as stack:
         agent = stack.enter_context(guest.agent()) if has_edge else None
-        message = inn.send("please look")
+        message = rig.send("please look")
         guest.prompt()
-        kill_settled(inn)
+        kill_settled(rig)
         rewrite_record(daemon, "process_identity")
         daemon.start()
-        assert [each["session"] for each in inn.sessions()] == ([guest.key] if has_edge else [])
+        assert [each["session"] for each in rig.sessions()] == ([guest.key] if has_edge else [])
         if agent is not None:
             agent.tool("inbound_queue_stats")
         guest.tool()
         guest.stop()
-        assert [each["session"] for each in inn.sessions()] == [guest.key]
-        assert inn.state(message, CLAUDE.name) == "seen"
+        assert [each["session"] for each in rig.sessions()] == [guest.key]
+        assert rig.state(message, CLAUDE.name) == "seen"
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"key": 5}', b"\xff" * 100])
 def test_a_damaged_record_of_a_session_costs_only_that(daemon: Served, damage: bytes) -> None:
     """Whatever stands in the file: the daemon starts, and the session is known again by its next hook."""
     daemon.start()
-    inn = Inn(daemon)
-    guest = inn.guest(CLAUDE)
+    rig = DaemonFixture(daemon)
+    guest = rig.session(CLAUDE)
     guest.prompt()
-    kill_settled(inn)
+    kill_settled(rig)
     (record,) = (daemon.home / "run" / "sessions").iterdir()
     record.write_bytes(damage)
     daemon.start()
-    assert inn.sessions() == []
-    message = inn.send("please look")
+    assert rig.sessions() == []
+    message = rig.send("please look")
     assert "please look" in guest.tool()
     guest.stop()
-    assert inn.state(message, CLAUDE.name) == "seen"
+    assert rig.state(message, CLAUDE.name) == "seen"
 
 
 @pytest.mark.parametrize("kind", [CLAUDE, GEMINI], ids=lambda kind: kind.name)
@@ -349,11 +361,11 @@ def test_another_conversation_of_the_process_proves_nothing_of_the_one_before_th
 ) -> None:
     """It was cleared while no daemon was there to hear of it: its calls follow from nothing that the first one had."""
     daemon.start()
-    inn = Inn(daemon)
-    guest = inn.guest(kind, "first")
+    rig = DaemonFixture(daemon)
+    guest = rig.session(kind, "first")
     with guest.agent() as agent:
         guest.prompt(turn="t1")
-        message = inn.send("please look", sender="ann")
+        message = rig.send("please look", sender="ann")
         assert texts(agent.tool("inbox_pull")["messages"]) == ["please look"]
         daemon.kill()
         daemon.start()
@@ -361,7 +373,7 @@ def test_another_conversation_of_the_process_proves_nothing_of_the_one_before_th
         guest.native, guest.turn = "second", "t2"
         guest.tool()
         assert agent.tool("inbound_queue_stats")
-        assert inn.ledger(message, kind.name)["state"] == "offered"
+        assert rig.ledger(message, kind.name)["state"] == "offered"
 
 
 @every_host
@@ -370,17 +382,17 @@ def test_prompt_before_the_edge_is_back_lets_go_of_what_a_tool_gave_in_the_turn_
 ) -> None:
     """That turn was interrupted: the end of the next one, heard with the edge, is no sign that its result was read."""
     daemon.start()
-    inn = Inn(daemon)
-    guest = inn.guest(kind)
+    rig = DaemonFixture(daemon)
+    guest = rig.session(kind)
     with guest.agent() as agent:
         guest.prompt(turn="t1")
-        message = inn.send("please look", sender="bob", channel="x")
+        message = rig.send("please look", sender="bob", channel="x")
         assert texts(pulled(guest, agent)) == ["please look"]
         with held_up(agent.pid):
             daemon.kill()
             daemon.start()
             again = guest.prompt("something else", turn="t2")
-            assert inn.ledger(message, kind.name)["offers"] == (2 if "please look" in again else 1)
+            assert rig.ledger(message, kind.name)["offers"] == (2 if "please look" in again else 1)
         agent.request("tools/list", {})
         if "please look" not in again:
             (repeat,) = pulled(guest, agent)
@@ -390,11 +402,11 @@ def test_prompt_before_the_edge_is_back_lets_go_of_what_a_tool_gave_in_the_turn_
 def test_stop_proves_nothing_of_an_edge_that_came_back_after_another_one(daemon: Served) -> None:
     """That the session works is known by a call of the first edge; in which turn the second had its result, is not."""
     daemon.start()
-    inn = Inn(daemon)
-    guest = inn.guest(CLAUDE)
+    rig = DaemonFixture(daemon)
+    guest = rig.session(CLAUDE)
     with guest.agent() as one, guest.agent() as two:
         guest.prompt(turn="t1")
-        message = inn.send("please look", sender="bob", channel="x")
+        message = rig.send("please look", sender="bob", channel="x")
         assert texts(two.tool("inbox_pull")["messages"]) == ["please look"]
         with held_up(two.pid):
             daemon.kill()
@@ -403,17 +415,17 @@ def test_stop_proves_nothing_of_an_edge_that_came_back_after_another_one(daemon:
         two.request("tools/list", {})
         guest.turn = "t2"
         guest.stop()
-        assert inn.state(message, CLAUDE.name) == "offered"
+        assert rig.state(message, CLAUDE.name) == "offered"
 
 
 def test_turn_that_goes_on_before_the_edge_is_back_proves_what_a_tool_gave_in_it(daemon: Served) -> None:
     """It was not interrupted: that a hook of it was quicker than the edge takes no proof away."""
     daemon.start()
-    inn = Inn(daemon)
-    guest = inn.guest(CLAUDE)
+    rig = DaemonFixture(daemon)
+    guest = rig.session(CLAUDE)
     with guest.agent() as agent:
         guest.prompt(turn="t1")
-        message = inn.send("please look", sender="bob", channel="x")
+        message = rig.send("please look", sender="bob", channel="x")
         assert texts(agent.tool("inbox_pull")["messages"]) == ["please look"]
         with held_up(agent.pid):
             daemon.kill()
@@ -421,7 +433,7 @@ def test_turn_that_goes_on_before_the_edge_is_back_proves_what_a_tool_gave_in_it
             guest.tool()
         agent.request("tools/list", {})
         guest.stop()
-        assert inn.state(message, CLAUDE.name) == "seen"
+        assert rig.state(message, CLAUDE.name) == "seen"
 
 
 @pytest.mark.parametrize("is_hooked", [False, True], ids=["", "hooked"])
@@ -431,12 +443,12 @@ def test_call_that_is_cancelled_around_a_restart_is_proven_by_nothing(
 ) -> None:
     """Its answer was on the way when the host gave it up: whoever gives a call up ignores its answer."""
     daemon.start()
-    inn = Inn(daemon)
-    guest = inn.guest(CLAUDE)
+    rig = DaemonFixture(daemon)
+    guest = rig.session(CLAUDE)
     with guest.agent() as agent:
         if is_hooked:
             guest.prompt(turn="t1")
-        inn.send("please look", sender="bob", channel="x")
+        rig.send("please look", sender="bob", channel="x")
         request = agent.ask_tool("inbox_pull")
         assert texts(agent.result(request)["messages"]) == ["please look"]
         daemon.kill()
@@ -454,19 +466,19 @@ def test_call_that_is_cancelled_around_a_restart_is_proven_by_nothing(
 def test_result_that_opencode_had_not_reported_is_proven_by_no_conversation_after_a_restart(daemon: Served) -> None:
     """It was taken for the last active one's, and whose it was is not told any more: the other one may have had it."""
     daemon.start()
-    inn = Inn(daemon)
-    first, second = inn.guest(OPENCODE, "ses_1", turn="t1"), inn.guest(OPENCODE, "ses_2", turn="t2")
+    rig = DaemonFixture(daemon)
+    first, second = rig.session(OPENCODE, "ses_1", turn="t1"), rig.session(OPENCODE, "ses_2", turn="t2")
     with second.agent() as agent:
         second.run(HookMoment.PROMPT, prompt="go")
         first.run(HookMoment.PROMPT, prompt="go")
         second.run(HookMoment.TOOL)
-        message = inn.send("please look", sender="bob", channel="x")
+        message = rig.send("please look", sender="bob", channel="x")
         assert texts(agent.tool("inbox_pull")["messages"]) == ["please look"]
         daemon.kill()
         daemon.start()
         agent.request("tools/list", {})
         given = second.run(HookMoment.TOOL).out
-        line = inn.ledger(message, OPENCODE.name)
+        line = rig.ledger(message, OPENCODE.name)
         assert (line["state"], REPEAT in given) == ("offered", True)
 
 
@@ -478,14 +490,14 @@ def test_whatever_has_the_name_of_a_record_does_not_hold_up_the_start(daemon: Se
     odd = daemon.home / "run" / "sessions" / "odd.json"
     odd.mkdir() if kind == "folder" else os.mkfifo(odd)
     daemon.start()
-    assert Inn(daemon).sessions() == []
+    assert DaemonFixture(daemon).sessions() == []
 
 
 def test_a_restarted_daemon_does_not_take_a_working_qwen_for_idle(daemon: Served, tmp_path: Path) -> None:
     """Its own inbox is read after the turn: the next tool call must get the message, and only its own turn prove it."""
     daemon.start()
-    inn = Inn(daemon)
-    guest = inn.guest(QWEN)
+    rig = DaemonFixture(daemon)
+    guest = rig.session(QWEN)
     address = tmp_path / "peer"
     env = {"QWEN_CODE_MESSAGING_SOCKET": str(address), "QWEN_CODE_MESSAGING_TOKEN": "t"}
     with socket.socket(socket.AF_UNIX) as peer:
@@ -494,31 +506,31 @@ def test_a_restarted_daemon_does_not_take_a_working_qwen_for_idle(daemon: Served
         run_hook(daemon.home, QWEN.name, "prompt", guest.payload(HookMoment.PROMPT, prompt="work"), env=env)
         daemon.kill()
         daemon.start()
-        message = inn.send("please look")
+        message = rig.send("please look")
         assert "please look" in guest.tool()
-        assert inn.ledger(message, QWEN.name)["surface"] == "hook: tool"
-        assert inn.state(message, QWEN.name) == "offered"
+        assert rig.ledger(message, QWEN.name)["surface"] == "hook: tool"
+        assert rig.state(message, QWEN.name) == "offered"
         peer.settimeout(0.0)
         with pytest.raises(BlockingIOError):
             peer.accept()
     guest.stop()
-    assert inn.state(message, QWEN.name) == "seen"
+    assert rig.state(message, QWEN.name) == "seen"
 
 
 def test_a_session_is_known_again_after_a_restart(daemon: Served) -> None:
     """From its record, the edge that comes back and the next hook: the same key, its ways and its presence."""
     daemon.start()
-    inn = Inn(daemon)
-    guest = inn.guest(CLAUDE)
+    rig = DaemonFixture(daemon)
+    guest = rig.session(CLAUDE)
     with guest.agent() as agent:
         guest.prompt()
-        before = [(each["session"], each["presence"], each["surfaces"]) for each in inn.sessions()]
+        before = [(each["session"], each["presence"], each["surfaces"]) for each in rig.sessions()]
         daemon.kill()
         daemon.start()
         agent.tool("inbound_queue_stats")
-        assert [(each["session"], each["presence"], each["surfaces"]) for each in inn.sessions()] == before
+        assert [(each["session"], each["presence"], each["surfaces"]) for each in rig.sessions()] == before
         guest.prompt(turn="t2")
-        assert [(each["session"], each["presence"], each["surfaces"]) for each in inn.sessions()] == before
+        assert [(each["session"], each["presence"], each["surfaces"]) for each in rig.sessions()] == before
 
 
 def given_by(guest: Conversation, chance: Chance) -> str:
@@ -541,8 +553,8 @@ def test_a_daemon_that_dies_again_and_again_gives_everything_and_marks_what_it_g
     told: dict[str, int] = {}
     with nursery.daemon(home) as daemon:
         daemon.start()
-        inn = Inn(daemon)
-        guest = inn.guest(CLAUDE)
+        rig = DaemonFixture(daemon)
+        guest = rig.session(CLAUDE)
         names = [f"<message {number}>" for number in range(NUMBER)]
         steps = ["send"] * NUMBER + ["hook"] * NUMBER + ["kill"] * KILLS
         chance.shuffle(steps)
@@ -563,6 +575,6 @@ def test_a_daemon_that_dies_again_and_again_gives_everything_and_marks_what_it_g
                     told[name] = told.get(name, 0) + 1
         guest.stop()
         assert sorted(told) == sorted(names)
-        states = {inn.state(each["id"], CLAUDE.name) for each in export(daemon, "inbox")}
+        states = {rig.state(each["id"], CLAUDE.name) for each in export(daemon, "inbox")}
         assert states == {"seen"}
         check_journal(daemon)
