@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -15,6 +17,10 @@ import pytest
 from harken.model import Draft
 from harken.sources.feed import FeedTiming
 from harken.sources.imap.source import ImapSource
+from harken.sources.microsoft.client import GraphClient, GraphTiming
+from harken.sources.microsoft.sent import SentMessages
+from harken.sources.outlook.sender import OutlookSender
+from harken.sources.outlook.source import OutlookSource
 from harken.sources.registry import kinds
 from harken.sources.source import SourceKind
 from harken.testing import FakeClock
@@ -22,9 +28,14 @@ from harken_bulletin.kind import KIND as BULLETIN
 from harken_bulletin.settings import BulletinSettings
 from harken_bulletin.source import BulletinSource
 from tests.contracts import source as suite
+from tests.graph.faults import Fault
+from tests.graph.service import Graph
+from tests.graph.service import serving as graph_serving
 from tests.mailserver.dovecot import Dovecot, serving
 from tests.mailserver.sink import Sink, sinking
 from tests.sources.imap.rig import mail, settings_of, source_of
+from tests.sources.microsoft.outlook_rig import Keys, Leaping, at_once
+from tests.sources.microsoft.outlook_rig import settings as mail_settings
 
 ID: Final = "66666666-7777-8888-9999-aaaaaaaaaaaa"
 ACCOUNT: Final = {"client_id": ID, "tenant": "contoso.example"}
@@ -155,11 +166,84 @@ class ImapBench:
         return [body.get_content().splitlines()[0] for body in bodies if body is not None]
 
 
-@pytest.fixture(params=["bulletin", "imap"])
+class BenchOutlook(OutlookSource):
+    """Outlook with its own client, which answers without a sign-in of a person."""
+
+    def __init__(self, graph: Graph, since: datetime) -> None:
+        time, sent = Leaping(), SentMessages()
+        timing = GraphTiming(wait=time.wait, monotonic=time.monotonic)
+        verify = ssl.create_default_context(cafile=str(graph.ca))
+        self._client = GraphClient(
+            Keys(graph), graph.clock, name="it", base_url=graph.url, verify=verify, timing=timing
+        )
+        wanted = mail_settings(graph)
+        self._answers = OutlookSender(wanted, self._client, sent, graph.clock)
+        super().__init__(
+            wanted,
+            self._client,
+            graph.clock,
+            sent,
+            lambda: graph.me.id,
+            since=lambda: since,
+            timing=FeedTiming(wait=at_once),
+        )
+
+    @property
+    def sender(self) -> OutlookSender:
+        """How mail is answered."""
+        return self._answers
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+
+class OutlookBench:
+    """Microsoft Graph, and those who write to the account and get answers."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._since = graph.clock.now() - timedelta(hours=1)
+
+    def open(self) -> OutlookSource:
+        """Return the account, of which the mail since the sign-in is heard."""
+        return BenchOutlook(self._graph, self._since)
+
+    async def say(self, *texts: str) -> None:
+        """Deliver mails, one after the other."""
+        for text in texts:
+            self._graph.mail(self._graph.person("Ann"), text, f"<p>{text}</p>")
+
+    async def babble(self) -> None:
+        """Deliver what has no text, and answer the next question with half of an answer."""
+        self._graph.mail(self._graph.person("Ann"), "", "<p")
+        self._graph.fail_next(Fault.TRUNCATED, "/messages")
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        """Answer nothing but that it is not available."""
+        self._graph.faults(unavailable=1.0)
+        yield
+        self._graph.faults()
+
+    def said(self, draft: Draft) -> str:
+        """Return what the mail is about."""
+        return draft.meta.get("subject", "")
+
+    def answers(self) -> Sequence[str]:
+        """Return the first paragraph of every answer."""
+        return [each.html.removeprefix("<p>").partition("</p>")[0] for each in self._graph.sent_mails]
+
+
+@pytest.fixture(params=["bulletin", "imap", "outlook"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[suite.SourceBench]:
     """The other side of a source."""
     if request.param == "bulletin":
         yield BulletinBench(tmp_path / "notes")
+        return
+    if request.param == "outlook":
+        with graph_serving() as graph:
+            yield OutlookBench(graph)
         return
     with serving() as server, sinking() as sink:
         yield ImapBench(server, sink)
