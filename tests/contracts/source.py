@@ -19,7 +19,7 @@ import pytest
 
 from harken.config.home import Home
 from harken.config.tables import source_entry
-from harken.errors import UserError
+from harken.errors import NeedsPerson, UserError
 from harken.model import Draft, OutgoingReply
 from harken.sources.source import Batch, Source, SourceEntry, SourceHealth, SourceKind, SourceState, Speakers
 from harken.testing import FakeClock
@@ -54,6 +54,18 @@ class SourceBench(Protocol):
 
     def answers(self) -> Sequence[str]:
         """Return what was answered so far."""
+        ...
+
+
+class ServiceBench(SourceBench, Protocol):
+    """The other side of a source that asks a service, which can be too busy or not know who asks."""
+
+    def be_busy(self) -> None:
+        """Ask to wait, a few times."""
+        ...
+
+    def end_sign_in(self) -> None:
+        """Let the sign-in be over, until a person signs in again."""
         ...
 
 
@@ -196,6 +208,24 @@ async def check_outage(bench: SourceBench) -> None:
     assert source.health().counts
     assert source.health().last_message_at is not None
     assert source.health().state is SourceState.STOPPED
+    await source.aclose()
+
+
+async def check_throttling(bench: ServiceBench) -> None:
+    """A service that asks to wait is waited for, and nothing is lost by it."""
+    bench.be_busy()
+    await bench.say("one", "two")
+    assert said_in(bench, await gather(bench.open(), "", 2)) == ["one", "two"]
+
+
+async def check_expired_sign_in(bench: ServiceBench) -> None:
+    """Where only a person can help it stops and says so, and never asks on and on."""
+    bench.end_sign_in()
+    source = bench.open()
+    with anyio.fail_after(SECONDS), pytest.raises(NeedsPerson):
+        await anext(source.feeds()[0].follow(""))
+    health = source.health()
+    assert (health.state, bool(health.reason)) == (SourceState.NEEDS_PERSON, True)
     await source.aclose()
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from typing import Final
 
 import pytest
 
+from harken.errors import NeedsPerson
 from harken.model import Draft
 from harken.sources.feed import FeedTiming
 from harken.sources.imap.source import ImapSource
@@ -166,16 +168,27 @@ class ImapBench:
         return [body.get_content().splitlines()[0] for body in bodies if body is not None]
 
 
+@dataclass
+class BenchKeys(Keys):
+    """The tokens of a sign-in that can be over."""
+
+    is_over: bool = False
+
+    async def token(self, *, is_fresh: bool = False) -> str:
+        """Return a token while somebody is signed in."""
+        if self.is_over:
+            raise NeedsPerson("Nobody is signed in.", action="sign in")
+        return await super().token(is_fresh=is_fresh)
+
+
 class BenchOutlook(OutlookSource):
     """Outlook with its own client, which answers without a sign-in of a person."""
 
-    def __init__(self, graph: Graph, since: datetime) -> None:
+    def __init__(self, graph: Graph, keys: BenchKeys, since: datetime) -> None:
         time, sent = Leaping(), SentMessages()
         timing = GraphTiming(wait=time.wait, monotonic=time.monotonic)
         verify = ssl.create_default_context(cafile=str(graph.ca))
-        self._client = GraphClient(
-            Keys(graph), graph.clock, name="it", base_url=graph.url, verify=verify, timing=timing
-        )
+        self._client = GraphClient(keys, graph.clock, name="it", base_url=graph.url, verify=verify, timing=timing)
         wanted = mail_settings(graph)
         self._answers = OutlookSender(wanted, self._client, sent, graph.clock)
         super().__init__(
@@ -204,10 +217,11 @@ class OutlookBench:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._since = graph.clock.now() - timedelta(hours=1)
+        self._keys = BenchKeys(graph)
 
     def open(self) -> OutlookSource:
         """Return the account, of which the mail since the sign-in is heard."""
-        return BenchOutlook(self._graph, self._since)
+        return BenchOutlook(self._graph, self._keys, self._since)
 
     async def say(self, *texts: str) -> None:
         """Deliver mails, one after the other."""
@@ -233,6 +247,14 @@ class OutlookBench:
     def answers(self) -> Sequence[str]:
         """Return the first paragraph of every answer."""
         return [each.html.removeprefix("<p>").partition("</p>")[0] for each in self._graph.sent_mails]
+
+    def be_busy(self) -> None:
+        """Throttle the next requests."""
+        self._graph.fail_next(Fault.THROTTLED, times=3)
+
+    def end_sign_in(self) -> None:
+        """Have no token any more."""
+        self._keys.is_over = True
 
 
 @pytest.fixture(params=["bulletin", "imap", "outlook"])
@@ -272,3 +294,20 @@ async def test_an_outage_is_told_and_waited_out(bench: suite.SourceBench) -> Non
 async def test_an_answer_is_sent_once(bench: suite.SourceBench) -> None:
     """After a crash it is tried again with the same key."""
     await suite.check_answers(bench)
+
+
+@pytest.fixture
+def service() -> Iterator[suite.ServiceBench]:
+    """The other side of a source that asks a service."""
+    with graph_serving() as graph:
+        yield OutlookBench(graph)
+
+
+async def test_a_service_that_asks_to_wait_is_waited_for(service: suite.ServiceBench) -> None:
+    """Throttling is the everyday of a busy account."""
+    await suite.check_throttling(service)
+
+
+async def test_a_sign_in_that_is_over_waits_for_a_person(service: suite.ServiceBench) -> None:
+    """Asking again would only lock the account."""
+    await suite.check_expired_sign_in(service)

@@ -17,7 +17,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from harken.clock import Clock
 from harken.errors import HarkenError, UserError
 from harken.model import Attention, Draft, Message, OutgoingReply, Trust
 from harken.plugins import LazyPart
@@ -25,6 +24,7 @@ from harken.plugins import LazyPart
 if TYPE_CHECKING:
     import ssl
 
+    from harken.clock import Clock
     from harken.sources.check import CheckContext, CheckReport
     from harken.sources.setup import SourceSetup
 
