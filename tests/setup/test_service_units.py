@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.setup.service import ServiceCommand, is_marked, is_ours, launchd_agent, systemd_unit, unit_name
+from harken.setup.service import ServiceCommand, is_ours, launchd_agent, systemd_unit, unit_name
 
 ANALYZE = shutil.which("systemd-analyze")
 SECONDS = 30.0
@@ -119,7 +119,6 @@ def test_a_text_is_known_as_ours_until_anybody_changes_it(home: str, place: int,
         changed = text[:at] + extra + text[at:]
         assert not is_ours(changed)
     assert not is_ours("[Unit]\nDescription=mine\n")
-    assert not is_marked("[Unit]\nDescription=mine\n")
 
 
 def test_each_home_has_a_service_of_its_own() -> None:

@@ -44,8 +44,7 @@ def _switch(asked: Invocation, method: str, sentence: str, state: str) -> None:
     with asked.daemon() as daemon:
         found = daemon.ask(method)
         was_tried = daemon.tries > 1
-    if asked.as_json:
-        asked.print_json(found)
+    if asked.gave_json(found):
         return
     asked.screen.line(sentence)
     if found["is_paused"] and (found["queued"] or found["running"]):

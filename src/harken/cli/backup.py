@@ -50,8 +50,7 @@ def backup(asked: Invocation, *, file: str, replace: bool) -> None:
     with backup_target(path) as (stream, work):
         about, count = pack(home, stream, work, _Progress().told)
     size = path.stat().st_size if path else 0
-    if asked.as_json:
-        asked.print_json({"file": str(path), "bytes": size, "files": count, "last_event": about.last_event})
+    if asked.gave_json({"file": str(path), "bytes": size, "files": count, "last_event": about.last_event}):
         return
     where = f"{path} ({human(size)})" if path else "stdout"
     say = note_to_person if path is None else asked.screen.line

@@ -62,8 +62,7 @@ _source = verb_option("channel", "source", shell_complete=sources_of_channels)
 @verb_option("channels", "limit", show_default=True)
 def list_channels(asked: Invocation, *, limit: int) -> None:
     found = asked.ask("channels", limit=limit)
-    if asked.as_json:
-        asked.print_json(found)
+    if asked.gave_json(found):
         return
     asked.screen.table([_row(each, asked.screen) for each in found["channels"]])
     if not found["channels"]:
@@ -77,8 +76,7 @@ def list_channels(asked: Invocation, *, limit: int) -> None:
 def show(asked: Invocation, *, name: str, source: str, limit: int) -> None:
     """`harken channel NAME` is the same."""
     found = asked.ask("channel", channel=name, source=source, limit=limit)
-    if asked.as_json:
-        asked.print_json(found)
+    if asked.gave_json(found):
         return
     for record in found["messages"]:
         asked.screen.row(record)
@@ -90,8 +88,7 @@ def show(asked: Invocation, *, name: str, source: str, limit: int) -> None:
 def ack(asked: Invocation, *, name: str, source: str) -> None:
     """Of each channel the newest 500 messages are looked at. What agents have seen does not change."""
     found = asked.ask("channel_ack", channel=name, source=source)
-    if asked.as_json:
-        asked.print_json(found)
+    if asked.gave_json(found):
         return
     if not found["acknowledged"]:
         note_to_person("All of that was seen before.")
@@ -111,8 +108,7 @@ def inject(asked: Invocation, *, name: str, source: str, to: str) -> None:
     with asked.daemon() as daemon:
         sent = daemon.ask("channel_inject", channel=name, source=source, to=to, key=key)
         was_tried = daemon.tries > 1
-    if asked.as_json:
-        asked.print_json(sent)
+    if asked.gave_json(sent):
         return
     sentence = sent["forecast"]["sentence"]
     if was_tried and sent["state"] == "known":

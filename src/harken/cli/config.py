@@ -24,8 +24,7 @@ def show(asked: Invocation, *, origin: bool) -> None:
 
     loaded = load(asked.home, {}, os.environ)
     rows = describe(loaded)
-    if asked.as_json:
-        asked.print_json({"settings": rows, "warnings": list(loaded.warnings)})
+    if asked.gave_json({"settings": rows, "warnings": list(loaded.warnings)}):
         return
     shown = [(str(row["name"]), json_text(row["value"])) for row in rows]
     asked.screen.table([(*pair, str(row["origin"])) if origin else pair for pair, row in zip(shown, rows, strict=True)])
@@ -49,8 +48,7 @@ def reload(asked: Invocation) -> None:
 
     refuse_agent(asked, "change the settings")
     found = asked.ask("reload")
-    if asked.as_json:
-        asked.print_json(found)
+    if asked.gave_json(found):
         return
     sources = (("added", "Listened to from now on"), ("changed", "Made anew"), ("removed", "Listened to no longer"))
     for key, said in (*sources, ("settings", "Taken over")):

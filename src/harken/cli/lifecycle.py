@@ -39,8 +39,7 @@ def up(asked: Invocation) -> None:
     if facts is None:
         raise Unavailable("The daemon ended as soon as it had started.", f"Look at {home.daemon_log}")
     state = "restarted" if replaced else "running" if found else "started"
-    if asked.as_json:
-        asked.print_json({"state": state, **facts})
+    if asked.gave_json({"state": state, **facts}):
         return
     words = {"running": "was running already", "started": "runs now", "restarted": f"replaced version {replaced}"}
     if facts["port_problem"]:
@@ -84,8 +83,7 @@ def down(asked: Invocation) -> None:
 def version(asked: Invocation) -> None:
     """Show the version of this command and of the running daemon."""
     daemon = (_running(asked.home) or {}).get("version")
-    if asked.as_json:
-        asked.print_json({"version": __version__, "python": sys.version.split()[0], "daemon": daemon})
+    if asked.gave_json({"version": __version__, "python": sys.version.split()[0], "daemon": daemon}):
         return
     other = f" (the running daemon: {daemon})" if daemon and daemon != __version__ else ""
     asked.screen.line(f"harken {__version__}{other}")

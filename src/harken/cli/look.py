@@ -39,8 +39,7 @@ def status(asked: Invocation) -> None:
             raise
         asked.print_json({"daemon": None})
         click.get_current_context().exit(exc.exit_code)
-    if asked.as_json:
-        asked.print_json(found)
+    if asked.gave_json(found):
         return
     _show_status(asked.screen, found)
     if (file := installed(asked.home, os.environ)) is not None:
@@ -51,8 +50,7 @@ def status(asked: Invocation) -> None:
 @verb_option("stats", "consumer", shell_complete=consumers)
 def stats(asked: Invocation, *, consumer: str) -> None:
     found = asked.ask("stats", consumer=consumer)
-    if asked.as_json:
-        asked.print_json(found)
+    if asked.gave_json(found):
         return
     oldest = f", the oldest from {clock_time(found['oldest_ts'])}" if found["oldest_ts"] else ""
     asked.screen.line(f"{found['depth']} unread for {reader_name(found['consumer'])}{oldest}.")

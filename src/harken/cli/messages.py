@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from math import isnan
 from time import monotonic
 
@@ -56,8 +57,7 @@ def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **option
     with asked.daemon() as daemon:
         sent = daemon.ask("send", text=body, upstream_id=key, **options)
         was_tried = daemon.tries > 1 and not upstream_id
-    if asked.as_json:
-        asked.print_json(sent)
+    if asked.gave_json(sent):
         return
     sentence = sent["forecast"]["sentence"]
     if was_tried and sent["state"] == "known":
@@ -117,7 +117,7 @@ def pull(asked: Invocation, **options: str | int | bool) -> None:
     """It counts as seen when it was printed."""
     with asked.daemon() as daemon:
         pulled = daemon.ask("pull", **options)
-        _hand_over(asked, daemon, pulled)
+        hand_over(asked, daemon, pulled, _show_offered, pulled["unread_remaining"])
     if not asked.as_json:
         _note_most_taken(int(options["limit"]), pulled)
     if not pulled["messages"] and not asked.as_json:
@@ -138,7 +138,7 @@ def wait(asked: Invocation, *, timeout: float, consumer: str, limit: int) -> Non
             found = daemon.ask_within(part + SPARE_SECONDS, "wait", timeout=part, consumer=consumer, limit=limit)
             if found["messages"] or monotonic() >= end:
                 break
-        _hand_over(asked, daemon, found)
+        hand_over(asked, daemon, found, _show_offered, found["unread_remaining"])
     if not found["messages"] and not asked.as_json:
         note_to_person(f"Nothing came within {timeout:g} second{'' if timeout == 1 else 's'}.")
 
@@ -148,8 +148,7 @@ def wait(asked: Invocation, *, timeout: float, consumer: str, limit: int) -> Non
 @verb_option("ack", "consumer", shell_complete=consumers)
 def ack(asked: Invocation, *, refs: tuple[str, ...], consumer: str) -> None:
     result = asked.ask("ack", refs=list(refs), consumer=consumer)
-    if asked.as_json:
-        asked.print_json(result)
+    if asked.gave_json(result):
         return
     if not result["acknowledged"]:
         note_to_person("All of that was seen before.")
@@ -164,8 +163,7 @@ def reply(asked: Invocation, *, ref: str, text: tuple[str, ...]) -> None:
     """`-`, or no TEXT and a pipe, reads stdin."""
     body = text_or_stdin(text, f'Say what to answer: harken reply {ref} "thank you"')
     result = asked.ask("reply", ref=ref, body=body, key=os.urandom(12).hex())
-    if asked.as_json:
-        asked.print_json(result)
+    if asked.gave_json(result):
         return
     print(f"{one_line(result['reply_id'])}  answers {one_line(result['message_id'])}  {one_line(result['state'])}")
 
@@ -184,23 +182,29 @@ def text_or_stdin(words: tuple[str, ...], hint: str) -> str:
     return data.decode(errors="replace").rstrip("\n")
 
 
-def _hand_over(asked: Invocation, daemon: DaemonClient, offered: Result) -> None:
+def hand_over(
+    asked: Invocation, daemon: DaemonClient, offered: Result, show: Callable[[Screen, Result], None], left: int
+) -> None:
     """Print what was offered, and only then say that it was shown: after an error it is offered again."""
     if asked.as_json:
         asked.print_json(offered)
     else:
         for record in offered["messages"]:
-            if "truncated" in record:
-                asked.screen.row(record, f"(cut, {record['length']} characters)")
-            else:
-                asked.screen.message(record, _note(record))
+            show(asked.screen, record)
         note_cut(offered["messages"])
-        if offered["messages"] and offered["unread_remaining"]:
-            note_more(offered["unread_remaining"])
+        if offered["messages"] and left:
+            note_to_person("1 more waits." if left == 1 else f"{left} more wait.")
     sys.stdout.flush()
     shown = [record["delivery_id"] for record in offered["messages"] if record["delivery_id"]]
     if shown:
         daemon.ask("prove", deliveries=shown)
+
+
+def _show_offered(screen: Screen, record: Result) -> None:
+    if "truncated" in record:
+        screen.row(record, f"(cut, {record['length']} characters)")
+    else:
+        screen.message(record, _note(record))
 
 
 def note_file(sent: Result) -> None:
@@ -212,11 +216,6 @@ def note_file(sent: Result) -> None:
 def _note_most_taken(limit: int, pulled: Result) -> None:
     if limit > MOST_TAKEN and len(pulled["messages"]) == MOST_TAKEN:
         note_to_person(f"At most {MOST_TAKEN} are taken at once. The next: the same command again.")
-
-
-def note_more(count: int) -> None:
-    """Say that this was not all."""
-    note_to_person("1 more waits." if count == 1 else f"{count} more wait.")
 
 
 def note_cut(records: list[Result]) -> None:
@@ -234,8 +233,7 @@ def _note(record: Result) -> str:
 
 
 def _show_rows(asked: Invocation, found: Result, nothing: str) -> None:
-    if asked.as_json:
-        asked.print_json(found)
+    if asked.gave_json(found):
         return
     for record in found["messages"]:
         asked.screen.row(record)

@@ -28,8 +28,7 @@ def open_page(asked: Invocation, *, is_only_printed: bool) -> None:
         url = str(daemon.ask("sign_in")["url"])
         problem = str(daemon.ask("status")["daemon"]["port_problem"])
     is_opened = not is_only_printed and has_display() and webbrowser.open(url)
-    if asked.as_json:
-        asked.print_json({"url": url, "opened": is_opened})
+    if asked.gave_json({"url": url, "opened": is_opened}):
         return
     if problem:
         note_to_person(one_line(problem.removesuffix(": harken open")) + ".")
@@ -49,8 +48,7 @@ def has_display() -> bool:
 @verb_command("browsers")
 def browsers(asked: Invocation) -> None:
     found = asked.ask("browsers")
-    if asked.as_json:
-        asked.print_json(found)
+    if asked.gave_json(found):
         return
     asked.screen.table([browser_row(each) for each in found["browsers"]])
     if not found["browsers"]:
@@ -62,8 +60,7 @@ def browsers(asked: Invocation) -> None:
 @verb_option("sign_out", "is_all")
 def sign_out(asked: Invocation, *, names: tuple[str, ...], is_all: bool) -> None:
     result = asked.ask("sign_out", browsers=list(names), is_all=is_all)
-    if asked.as_json:
-        asked.print_json(result)
+    if asked.gave_json(result):
         return
     for each in result["browsers"]:
         asked.screen.line(f"{one_line(each['id'])}  signed out: {one_line(each['browser'])}")

@@ -30,8 +30,7 @@ def retry(asked: Invocation, *, replies: tuple[str, ...], is_unsent: bool) -> No
     Where it cannot, such as a bot's, look into the conversation yourself, and say --not-sent.
     """
     result = asked.ask("outbox_retry", replies=list(replies), is_unsent=is_unsent)
-    if asked.as_json:
-        asked.print_json(result)
+    if asked.gave_json(result):
         return
     for reply in result["replies"]:
         asked.screen.line(f"{one_line(reply['reply_id'])}  {one_line(reply['state'])}")

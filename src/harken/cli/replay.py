@@ -58,8 +58,7 @@ def replay(asked: Invocation, *, at: datetime, mailbox: str, consumer: str, limi
     found, unknown = then.mailboxes(), then.unknown()
     if mailbox and not found:
         raise NotFound(f"There was no mailbox {mailbox[:80]!r} then.", "Leave --mailbox away to see all there were.")
-    if asked.as_json:
-        asked.print_json({"at": timestamp(at), "mailboxes": list(map(_shape, found)), "unknown": asdict(unknown)})
+    if asked.gave_json({"at": timestamp(at), "mailboxes": list(map(_shape, found)), "unknown": asdict(unknown)}):
         return
     shown = [each for each in found if each.head or mailbox]
     for each in shown:

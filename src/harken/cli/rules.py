@@ -56,8 +56,7 @@ def test(asked: Invocation, *, limit: int, **options: str | float | bool) -> Non
 
     with asked.daemon() as daemon:
         found = daemon.ask_within(TEST_SECONDS, "rules_test", limit=limit, **options)
-    if asked.as_json:
-        asked.print_json(found)
+    if asked.gave_json(found):
         return
     show_test(asked.screen, found, is_all=bool(options["all"]))
     if found["looked_at"] and not found["messages"]:
@@ -74,8 +73,7 @@ def explain(asked: Invocation, *, message: str) -> None:
 
     with asked.daemon() as daemon:
         found = daemon.ask("rules_explain", message=message)
-        if asked.as_json:
-            asked.print_json(found)
+        if asked.gave_json(found):
             return
         actions = daemon.ask("actions", message=found["message"]["id"])["actions"]
     show_explained(asked.screen, found, actions)
@@ -95,8 +93,7 @@ def look(asked: Invocation, method: str) -> None:
     from harken.cli.rule_show import show_rules
 
     found = asked.ask(method)
-    if asked.as_json:
-        asked.print_json(found)
+    if asked.gave_json(found):
         return
     show_rules(asked.screen, found, asked.home_option)
     if method == RELOAD:

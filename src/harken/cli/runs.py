@@ -38,8 +38,7 @@ def list_runs(asked: Invocation, *, is_running: bool, limit: int) -> None:
     from harken.cli.run_show import show_runs
 
     found = asked.ask("runs", limit=limit, running=True if is_running else None)
-    if asked.as_json:
-        asked.print_json(found)
+    if asked.gave_json(found):
         return
     show_runs(asked.screen, found["runs"])
     if not found["runs"]:
@@ -57,8 +56,7 @@ def show(asked: Invocation, *, name: str, has_output: bool, has_diff: bool) -> N
     with asked.daemon() as daemon:
         found = daemon.ask("run", run=name)
         lines = _output(daemon, found["id"]) if has_output else []
-    if asked.as_json:
-        asked.print_json({**found, "output": lines} if has_output else found)
+    if asked.gave_json({**found, "output": lines} if has_output else found):
         return
     if not has_output:
         show_run(asked.screen, found, has_diff=has_diff)
@@ -83,8 +81,7 @@ def follow(asked: Invocation, *, name: str) -> None:
 @click.argument("name", metavar="RUN", shell_complete=open_runs)
 def abort(asked: Invocation, *, name: str) -> None:
     found = asked.ask("run_abort", run=name)
-    if asked.as_json:
-        asked.print_json(found)
+    if asked.gave_json(found):
         return
     print(f"{one_line(found['id'])}  {one_line(found['state'])}")
 

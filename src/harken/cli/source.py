@@ -42,8 +42,7 @@ def list_sources(asked: Invocation) -> None:
     from harken.sources.registry import kinds
 
     found = asked.ask("source_list")
-    if asked.as_json:
-        asked.print_json(found)
+    if asked.gave_json(found):
         return
     show_sources(asked.screen, found["sources"])
     listed = {each["name"] for each in found["sources"]}
@@ -195,8 +194,7 @@ def logout(asked: Invocation, *, name: str) -> None:
     refuse_agent(asked, "sign out of sources")
     was_in = anyio.run(sign_in_of(asked.home, name).sign_out)
     state = "signed out" if was_in else "was not signed in"
-    if asked.as_json:
-        asked.print_json({"name": name, "state": state})
+    if asked.gave_json({"name": name, "state": state}):
         return
     asked.screen.line(f"{one_line(name)}: {state}.")
     if was_in:

@@ -168,8 +168,7 @@ def sign_in(asked: Invocation, name: str, *, is_device: bool) -> None:
         }
 
     record = anyio.run(run)
-    if asked.as_json:
-        asked.print_json(record)
+    if asked.gave_json(record):
         return
     asked.screen.line(f"{one_line(name)}: signed in as {one_line(record['as'])}.")
     if record["not_granted"]:

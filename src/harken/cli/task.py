@@ -81,8 +81,7 @@ def list_tasks(asked: Invocation, **options: bool) -> None:
     from harken.cli.task_show import as_json, show_tasks
 
     found = [as_json(each) for each in asked.ask("task_list", **options)["tasks"]]
-    if asked.as_json:
-        asked.print_json({"tasks": found})
+    if asked.gave_json({"tasks": found}):
         return
     show_tasks(asked.screen, found)
     if not found:
@@ -161,8 +160,7 @@ def _show(asked: Invocation, found: Result) -> None:
     from harken.cli.task_show import as_json, missing_hint, show_task
 
     record = as_json(found)
-    if asked.as_json:
-        asked.print_json(record)
+    if asked.gave_json(record):
         return
     show_task(asked.screen, record)
     if not record["has_folder"] and record["state"] != "done":

@@ -66,8 +66,7 @@ def make_task(asked: Invocation, request: TaskRequest) -> None:
             _check_out(daemon, made["id"], ground.repository, ground.spot)
     seeded = seed_task(asked, made["id"], ground.folder, agent) if agent else SeedReport()
     notes = [*ground_notes(ground), *seeded.notes]
-    if asked.as_json:
-        asked.print_json({**as_json(made), "seeded": list(seeded.files), "notes": [*notes, *seeded.about]})
+    if asked.gave_json({**as_json(made), "seeded": list(seeded.files), "notes": [*notes, *seeded.about]}):
         return
     screen = asked.screen
     where = f"{made['branch']} in {short(ground.folder)}" if made["branch"] else short(ground.folder)
@@ -197,8 +196,7 @@ def remove_task(asked: Invocation, name: str) -> None:
         notes += remove_task_worktree(task)
     elif task["has_worktree"]:
         notes.append(f"Its worktree stays: {short(Path(task['dir']))}")
-    if asked.as_json:
-        asked.print_json({**removed, "notes": notes})
+    if asked.gave_json({**removed, "notes": notes}):
         return
     asked.screen.line(f"{one_line(task['id'])} is removed; its messages stay until they are old.")
     for note in notes:

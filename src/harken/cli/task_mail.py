@@ -7,16 +7,15 @@ as seen when it was printed, as with `pull`.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import click
 
 from harken.cli.complete import tasks
-from harken.cli.messages import PRIORITIES, note_cut, note_file, note_more, text_or_stdin
+from harken.cli.messages import PRIORITIES, hand_over, note_file, text_or_stdin
 from harken.cli.output import BOLD, DIM, MARKS, Screen, clock_time, note_to_person, unmarked
 from harken.cli.verbs import Invocation, verb_command, verb_option
-from harken.control.client import DaemonClient, Result
+from harken.control.client import Result
 from harken.display import one_line, task_sender_name
 
 _own = click.argument("task", metavar="[TASK]", default="", shell_complete=tasks)
@@ -29,7 +28,7 @@ def check_inbox(asked: Invocation, *, task: str, peek: bool) -> None:
     """It counts as seen when it was printed. Without TASK, the task whose folder you are in."""
     with asked.daemon() as daemon:
         found = daemon.ask("check_inbox", task_id=task, peek=peek, cwd=_cwd())
-        _hand_over(asked, daemon, found)
+        hand_over(asked, daemon, found, show_mail, found["pending"])
     if not found["messages"] and not asked.as_json:
         note_to_person(f"Nothing waits for {found['task']}.")
 
@@ -70,8 +69,7 @@ def send_to_peer(
 def inbox_status(asked: Invocation, *, task: str) -> None:
     """Without TASK, the task whose folder you are in."""
     found = asked.ask("inbox_status", task_id=task, cwd=_cwd())
-    if asked.as_json:
-        asked.print_json(found)
+    if asked.gave_json(found):
         return
     print(f"{found['pending']} unread")
 
@@ -86,28 +84,11 @@ def _cwd() -> str:
 def _send(asked: Invocation, method: str, key: str, **params: object) -> None:
     # Named here and not by the daemon: it is sent again when the connection breaks, and must be stored once.
     sent = asked.ask(method, key=key or f"cli-{os.urandom(12).hex()}", **params)
-    if asked.as_json:
-        asked.print_json(sent)
+    if asked.gave_json(sent):
         return
     sentence = sent["forecast"]["sentence"]
     print(f"{one_line(sent['id'])}  {one_line(sent['mailbox'])} #{sent['seq']}  {one_line(sentence)}")
     note_file(sent)
-
-
-def _hand_over(asked: Invocation, daemon: DaemonClient, found: Result) -> None:
-    """Print what was offered, and only then say that it was shown: after an error it is offered again."""
-    if asked.as_json:
-        asked.print_json(found)
-    else:
-        for record in found["messages"]:
-            show_mail(asked.screen, record)
-        note_cut(found["messages"])
-        if found["messages"] and found["pending"]:
-            note_more(found["pending"])
-    sys.stdout.flush()
-    shown = [record["delivery_id"] for record in found["messages"] if record["delivery_id"]]
-    if shown:
-        daemon.ask("prove", deliveries=shown)
 
 
 def show_mail(screen: Screen, record: Result) -> None:

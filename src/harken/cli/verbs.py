@@ -132,6 +132,12 @@ class Invocation:
         """Print one JSON document."""
         self.screen.json(value)
 
+    def gave_json(self, value: object) -> bool:
+        """Print a result as JSON if that was asked for; return whether it was."""
+        if self.as_json:
+            self.print_json(value)
+        return self.as_json
+
 
 def invocation(context: click.Context) -> Invocation:
     """Return what the options say, wherever on the line they stand."""

@@ -33,8 +33,7 @@ def waiting(asked: Invocation, *, mailbox: str, limit: int) -> None:
 @click.argument("refs", nargs=-1, required=True, metavar="ID...", shell_complete=open_questions)
 def done(asked: Invocation, *, refs: tuple[str, ...]) -> None:
     result = asked.ask("question_done", refs=list(refs))
-    if asked.as_json:
-        asked.print_json(result)
+    if asked.gave_json(result):
         return
     for message_id in result["settled"]:
         asked.screen.line(f"{one_line(message_id)}  needs no answer")

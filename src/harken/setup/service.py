@@ -458,11 +458,6 @@ def is_ours(text: str) -> bool:
     return found is not None and found[1] == _digest(text.replace(found[0], MARK, 1))
 
 
-def is_marked(text: str) -> bool:
-    """Whether a unit was written here, changed or not."""
-    return MARK in text
-
-
 def _marked(text: str, line: str) -> str:
     """Put the mark into a text: at its `{}`, or above it on a line of its own."""
     whole = line.format(MARK) + text if line else text.replace("{}", MARK, 1)
