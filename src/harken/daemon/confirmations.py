@@ -2,7 +2,7 @@
 
 An open question takes the keys that are typed in its session. So only a session is asked that is idle, was used
 lately and has a person before it, never for long, and any other answer takes the question away. What is not answered
-there stays for the command line and the page. What is asked, and how, is in `surfaces.mcp.asking`.
+there stays for the command line and the page. What is asked, and how, is in `surfaces.mcp.services`.
 """
 
 from __future__ import annotations

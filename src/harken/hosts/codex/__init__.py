@@ -1,1 +1,1 @@
-"""OpenAI Codex CLI: how its hooks speak, how it is connected (with `appserver` and `trust`), and how it is woken."""
+"""OpenAI Codex CLI: how its hooks speak, how it is connected and how it is woken (both with `appserver`)."""

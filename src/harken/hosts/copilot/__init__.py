@@ -1,1 +1,1 @@
-"""GitHub Copilot CLI: how its hooks speak (`hooks`), and how it is connected (`connect`, by way of `plugin`)."""
+"""GitHub Copilot CLI: how its hooks speak (`hooks`), and how it is connected (`connect`)."""
