@@ -32,7 +32,7 @@ from pkgutil import walk_packages
 from typing import Final, Never
 
 from harken import cli
-from harken.daemon.sdk import MODULE as SDK
+from harken.daemon.compose import MODULE as SDK
 
 MOST_REQUEST_BYTES: Final = 1 << 20
 STREAMS: Final = 3

@@ -18,6 +18,7 @@ from harken.memory import json_bytes
 from harken.model import DeliveryId, Message, Offer, Selection
 from harken.render import Piece
 
+MAX_LINE: Final = 16 * 1024 * 1024  # bytes of one line over the daemon's socket
 LISTING_PART: Final = 4  # of the budget, this part at most is for what is cut
 FRAME_BYTES: Final = 640  # what stands around the messages: the JSON that holds them, and the text behind it
 LINE_BYTES: Final = 12  # what a line end counts for: opencode shows 2,000 lines, and 30,000 bytes of ours have less

@@ -411,3 +411,6 @@ def record(
         "meta": dict(message.meta),
         "consumed_by": list(consumed_by),
     }
+
+
+TRIAL = "trial:"

@@ -7,7 +7,7 @@ import sys
 
 import anyio
 
-from harken.daemon.sdk import Sdk
+from harken.daemon.compose import Sdk
 from harken.surfaces.mcp.connection import Connection
 
 SECONDS = 30.0

@@ -48,8 +48,8 @@ from harken.sessions.session import MailScope, Session
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.surfaces.composer import HookComposer
+from harken.surfaces.hooks import TextWaker
 from harken.surfaces.socket import LineReader
-from harken.surfaces.wakers import TextWaker
 from harken.testing import FakeClock
 from tests.inbox.rig import Quiet
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from harken.inbox.forecast import Forecast, Outlook, forecast
+from harken.inbox.results import Forecast, Outlook, forecast
 from harken.model import INBOX, Attention, Consumer, Mailbox, Message, MessageId, Sender, SessionKey, Trust
 from harken.sessions.session import Session
 from harken.store.contract.people import Mute

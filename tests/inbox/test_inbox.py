@@ -9,8 +9,8 @@ import pytest
 
 from harken.errors import NotFound, TooLong, UserError
 from harken.inbox.caller import Bounds
-from harken.inbox.forecast import Outlook
 from harken.inbox.inbox import MAX_OFFER
+from harken.inbox.results import Outlook
 from harken.model import INBOX, REPLIES, WATCH, Attention, Consumer, DeliveryState, Mailbox, Priority, SessionKey
 from harken.store.contract.deliveries import Omission
 from tests.inbox.rig import AGENT, FIRST, OTHER, OWNER, SECOND, Bench, ids, open_bench, reads

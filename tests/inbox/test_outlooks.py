@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from harken.inbox.forecast import Outlook, forecast
+from harken.inbox.results import Outlook, forecast
 from harken.model import Attention, Trust, WakeResult
 from harken.sessions.session import Session
 from harken.store.contract.people import Mute

@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from harken.errors import Forbidden, HarkenError, NotFound, UserError
-from harken.inbox.forecast import Outlook
+from harken.inbox.results import Outlook
 from harken.model import DeliveryState, Priority, SessionKey, Task, Trust, task_record
 from harken.sessions.session import Session
 from tests.inbox.rig import Quiet

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from harken.errors import NotFound, UserError
 from harken.inbox.access import Access
 from harken.inbox.caller import MAX_PAGE_CHARS, Bounds
-from harken.inbox.forecast import Outlook
 from harken.inbox.inbox import Inbox
-from harken.inbox.results import LedgerEntry
+from harken.inbox.results import LedgerEntry, Outlook
 from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import NewTask, Tasks
 from harken.inbox.views import BUSIEST, MailboxLine, PulseRow, TimelineItem, Views, nearest_rank

@@ -25,8 +25,7 @@ import uvloop
 from harken import log
 from harken.config.home import ensure, find_home, single_instance
 from harken.config.load import load
-from harken.daemon.compose import serve
-from harken.daemon.sdk import MODULE
+from harken.daemon.compose import MODULE, serve
 from harken.errors import HarkenError
 from harken.store.sqlite.connection import Connect, connect
 

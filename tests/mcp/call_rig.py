@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harken.sessions.calls import CallLog
+from harken.sessions.proof import CallLog
 from harken.sessions.session import Session
 from harken.verbs.verb import ToolCall
 from tests.inbox.tasks_rig import Workshop, says

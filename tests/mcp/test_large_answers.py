@@ -9,8 +9,8 @@ import mcp_types as types
 from anyio.abc import ByteSendStream
 from mcp.shared.message import SessionMessage
 
+from harken.budget import MAX_LINE
 from harken.surfaces.mcp.server import Outlet
-from harken.surfaces.socket import MAX_LINE
 from harken.testing import DaemonProcess
 from tests.mcp.rig import Connect, fresh_name, ids, standing
 

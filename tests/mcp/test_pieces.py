@@ -10,7 +10,7 @@ import pytest
 
 from harken.errors import NotFound
 from harken.model import SessionKey
-from harken.sessions.calls import CallLog
+from harken.sessions.proof import CallLog
 from harken.sessions.session import Session
 from harken.sessions.turns import Coverage
 from harken.testing.agent import Json

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harken.errors import Unavailable
-from harken.sessions.calls import CallLog
+from harken.sessions.proof import CallLog
 from harken.verbs.verb import AgentTool, ToolAnswer, ToolCall, result_of
 from tests.inbox.tasks_rig import OWNER, open_workshop
 from tests.mcp.call_rig import called

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.model import DeliveryId
-from harken.sessions.calls import MAX_CARRIERS, CallLog
+from harken.sessions.proof import MAX_CARRIERS, CallLog
 
 Step = tuple[str, str, str]
 """What happened, to which request, and for `carry` with which delivery."""

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harken.cli.complete import messages, rule_names, tool_words, waiting_actions
-from harken.cli.connect import complete_hosts
+from harken.cli.complete import complete_hosts, messages, rule_names, tool_words, waiting_actions
 from harken.cli.output import note_to_person
 from harken.cli.progress import SlowNotice
 from harken.cli.verbs import Invocation, verb, verb_command, verb_option

@@ -37,6 +37,13 @@ def messages(context: click.Context, _parameter: click.Parameter, begin: str) ->
     return [CompletionItem(name, help=about) for name, about in offered if name.startswith(begin)]
 
 
+def complete_hosts(_context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
+    """Offer the names of hosts."""
+    from harken.hosts.registry import host_words
+
+    return [name for name in host_words() if name.startswith(begin)]
+
+
 def channels(context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
     """Offer the channels of recent messages."""
     found = _ask(context, "list", limit=10 * NEWEST).get("messages", [])

@@ -10,15 +10,10 @@ from pathlib import Path
 
 import click
 
+from harken.cli.complete import complete_hosts
 from harken.cli.verbs import Invocation, verb
 from harken.errors import NotFound, UserError
-from harken.hosts.registry import connectable, host_name, host_names, host_words
-
-
-def complete_hosts(_context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
-    """Offer the names of hosts."""
-    return [name for name in host_words() if name.startswith(begin)]
-
+from harken.hosts.registry import connectable, host_name, host_names
 
 _hosts = click.argument("words", metavar="HOST...", nargs=-1, shell_complete=complete_hosts)
 _project = click.option(

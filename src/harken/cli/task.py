@@ -10,8 +10,7 @@ from pathlib import Path
 
 import click
 
-from harken.cli.complete import tasks
-from harken.cli.connect import complete_hosts
+from harken.cli.complete import complete_hosts, tasks
 from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb, verb_command, verb_option
 from harken.control.client import Result

@@ -15,6 +15,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -34,7 +36,6 @@ from harken.daemon.metrics import EventCounters, Metrics
 from harken.daemon.policy import configured_policy, refuse_missing
 from harken.daemon.readiness import Readiness
 from harken.daemon.rule_wiring import RuleWiring, join
-from harken.daemon.sdk import Sdk
 from harken.daemon.session_wiring import SessionWiring
 from harken.daemon.source_set import SourceSet
 from harken.daemon.supervisor import Supervisor
@@ -73,9 +74,9 @@ from harken.store.journal import Journal
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import Connect, connect
 from harken.store.sqlite.health import look
+from harken.surfaces.hooks import Notify
 from harken.surfaces.mcp.services import AgentServices, Ask
 from harken.surfaces.socket import CallConnection, LineReader
-from harken.surfaces.wakers import Notify
 from harken.surfaces.web.app import create_app
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page_sessions import PageSessions
@@ -84,7 +85,53 @@ from harken.verbs import access as browser_calls
 from harken.verbs import shapes
 from harken.verbs.verb import CallContext
 
+if TYPE_CHECKING:  # importing it here is what this module puts off
+    from harken.surfaces.mcp.connection import Connection
+
 _log = logging.getLogger("harken.daemon")
+
+
+MODULE: Final = "harken.surfaces.mcp.connection"
+# Whoever started the daemon asks it something first; that is not to be slowed down.
+QUIET_SECONDS: Final = 3.0
+
+
+class Sdk:
+    """What serves agents, once it is imported: a moment after the daemon is ready, or with an agent that comes sooner.
+
+    It is more than half of what a daemon imports, and commands, hooks and the page do without it.
+    """
+
+    def __init__(self) -> None:
+        self._connection: type[Connection] | None = None
+        self._importing = anyio.Lock()
+
+    async def connection(self) -> type[Connection]:
+        """Return what serves an agent. The first call takes as long as the import; meanwhile others are served."""
+        return self._connection or await self._import_once()
+
+    async def load(self) -> None:
+        """Import it when the daemon has been ready for a moment, so that no agent has to wait for it."""
+        await anyio.sleep(QUIET_SECONDS)
+        await self.connection()
+
+    async def _import_once(self) -> type[Connection]:
+        # Many agents may come at once: one thread imports, not all that there are.
+        async with self._importing:
+            found = self._connection
+            if found is None:
+                found = self._connection = await anyio.to_thread.run_sync(_imported)
+            return found
+
+
+def _imported() -> type[Connection]:
+    # As with everything else that stays: the collector need not look at it again and again, now or later.
+    gc.disable()
+    found: type[Connection] = import_module(MODULE).Connection
+    gc.enable()
+    gc.collect()
+    gc.freeze()
+    return found
 
 
 @dataclass(slots=True, kw_only=True)

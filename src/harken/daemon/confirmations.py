@@ -25,8 +25,7 @@ from harken.errors import Conflict, HarkenError
 from harken.hosts.registry import host_named, host_title
 from harken.inbox import Caller, Role
 from harken.inbox.automation import ActionDetails, Automation
-from harken.inbox.inbox import TRIAL
-from harken.model import Mailbox, SessionKey
+from harken.model import TRIAL, Mailbox, SessionKey
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Presence, Session
 from harken.store.contract import Changes

@@ -29,9 +29,17 @@ from harken.sessions.events import HookMoment
 from harken.sessions.session import MailScopeOf, NamedTaskOf, Session, SessionRecord, Waker
 from harken.store.contract import Store
 from harken.surfaces.composer import HookComposer
-from harken.surfaces.hooks import HookConnection, HookHandler, read_record
+from harken.surfaces.hooks import (
+    BellWaker,
+    HookConnection,
+    HookHandler,
+    LineConnection,
+    Notify,
+    TextWaker,
+    push_waker,
+    read_record,
+)
 from harken.surfaces.socket import LineReader
-from harken.surfaces.wakers import BellWaker, LineConnection, Notify, TextWaker, push_waker
 
 _log = logging.getLogger("harken.reach")
 

@@ -35,8 +35,7 @@ from harken.automation import (
 from harken.clock import Clock
 from harken.errors import Forbidden, NotFound
 from harken.inbox.caller import Caller, bounded
-from harken.inbox.inbox import TRIAL
-from harken.model import Message, MessageId, fresh_id
+from harken.model import TRIAL, Message, MessageId, fresh_id
 from harken.rules.engine import decide
 from harken.rules.fault import RuleFault
 from harken.rules.judge import InForce, RuleBook, RuleJudge

@@ -33,8 +33,18 @@ from harken.inbox.caller import (
     printable,
     speaker,
 )
-from harken.inbox.forecast import Forecast, Outlook, as_if_stored, forecast
-from harken.inbox.results import Details, LedgerEntry, PullResult, QueueStats, SendResult, Status
+from harken.inbox.results import (
+    Details,
+    Forecast,
+    LedgerEntry,
+    Outlook,
+    PullResult,
+    QueueStats,
+    SendResult,
+    Status,
+    as_if_stored,
+    forecast,
+)
 from harken.inbox.taskbook import TaskBook, TextFile, write_text
 from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.policy import check_said
@@ -45,6 +55,7 @@ from harken.model import (
     NOT_AGENTS,
     REPLIES,
     TASK,
+    TRIAL,
     WATCH,
     Attention,
     Choose,
@@ -74,7 +85,6 @@ MAX_PAGE = 1_000
 MAX_OFFER = 100
 INDEX_BEFORE_SEARCH = 2_000
 MAX_REMEMBERED = 10_000
-TRIAL = "trial:"
 PROBE_SECONDS = 0.5  # the longest that a sender waits for a host to say whether a session can be woken
 EVIDENCE_OF = timedelta(days=30)
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,14 +1,19 @@
-"""What the use cases return. Values for surfaces to show; the JSON of each is in `verbs/shapes.py`."""
+"""What the use cases return: values for surfaces to show, whose JSON is in `verbs/shapes.py`. Pure.
+
+Among them is the forecast: what will happen to a message, said truthfully when it is accepted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
-from harken.inbox.forecast import Forecast
 from harken.ingest.pairing import RefusedPairing
 from harken.model import (
+    TASK,
+    Attention,
     Consumer,
     Delivery,
     DeliveryState,
@@ -16,13 +21,16 @@ from harken.model import (
     Mailbox,
     Message,
     MessageId,
+    NewMessage,
     Offer,
     Selection,
     SenderRule,
+    SessionKey,
     Task,
     TaskState,
+    Trust,
 )
-from harken.sessions.session import Session
+from harken.sessions.session import Presence, Session, is_muted
 from harken.store.contract.deliveries import ConsumerState, Omission, OpenOffer, SurfaceRecord
 from harken.store.contract.outbox import OutboxRow as ReplyRow
 from harken.store.contract.people import Mute
@@ -136,3 +144,151 @@ class ChannelCard:
 
     line: ChannelLine
     newest: Message | None
+
+
+class Outlook(StrEnum):
+    """The kinds of forecast; stable, for programs."""
+
+    NOW = "now"
+    BOUNDARY = "boundary"
+    WAKE = "wake"
+    PROMPT = "prompt"
+    NEXT_CALL = "next_call"
+    NEXT_SESSION = "next_session"
+    UNCERTAIN = "uncertain"
+    COUNTED = "counted"
+    MUTED = "muted"
+    KNOWN = "known"
+    NO_READER = "no_reader"
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The kind, and one sentence for people."""
+
+    outlook: Outlook
+    sentence: str
+
+
+_NOBODY = Forecast(Outlook.NEXT_SESSION, "waits for the next session: none is connected now")
+_NOT_RUNNING = Forecast(Outlook.NEXT_SESSION, "waits until a session of the task starts: none runs now")
+
+
+def forecast(
+    message: Message,
+    sessions: Sequence[Session],
+    mutes: Collection[Mute],
+    *,
+    has_readers: bool = True,
+    waiting: Collection[SessionKey] = (),
+) -> Forecast:
+    """Say what will happen to a message, from who is here now, and whether agents read its mailbox at all.
+
+    `waiting` are sessions that were in a long poll when it was accepted.
+    """
+    if not has_readers:
+        return Forecast(
+            Outlook.NO_READER, f"is kept for you: no agent reads {message.mailbox}, there is no such recipient"
+        )
+    if is_muted(message, mutes):
+        return Forecast(Outlook.MUTED, "is muted: stored, shown when somebody pulls")
+    if message.attention is Attention.COUNT:
+        return Forecast(Outlook.COUNTED, f"is only counted: {_why_counted(message)}")
+    here = [s for s in sessions if message.mailbox in s.mailboxes and s.hears(message, mutes) and not s.is_helper]
+    if not here:
+        return _NOT_RUNNING if message.mailbox.startswith(TASK) else _NOBODY
+    return _reached(message, here, waiting)
+
+
+def as_if_stored(new: NewMessage, now: datetime) -> Message:
+    """Return a message that is not stored as it would be, to say what would happen to it."""
+    return Message(
+        id=MessageId(""),
+        mailbox=new.mailbox,
+        seq=0,
+        received_at=now,
+        source=new.source,
+        sender=new.sender,
+        text=new.text,
+        trust=new.trust,
+        attention=new.attention,
+        channel=new.channel,
+        priority=new.priority,
+    )
+
+
+def _reached(message: Message, here: Sequence[Session], waiting: Collection[SessionKey]) -> Forecast:
+    """Say how it comes to one of the sessions that are here, the last active first."""
+    if polling := [s for s in here if s.presence is Presence.WAITING or s.key in waiting]:
+        return _at_once(message, polling)
+    may_push = message.attention in (Attention.WAKE, Attention.BOUNDARY)
+    hooked = [session for session in here if session.is_hooked]
+    if may_push and (busy := [s for s in hooked if s.presence is Presence.BUSY]):
+        return _between_calls(message, busy[0])
+    if may_push and (left := [s for s in hooked if s.is_inherited and s.is_busy]):
+        return _after_restart(left[0])
+    idle = [s for s in here if s.wakers and not s.is_one_shot and s.presence is not Presence.BUSY]
+    prompted = [s for s in hooked if not s.hindrance]  # of one that nobody may see any more, no prompt is promised
+    if message.attention is Attention.WAKE and idle and (any(s.can_be_woken for s in idle) or not prompted):
+        return _woken(message, idle)
+    if hooked:
+        return _with_prompt(message, prompted or hooked)
+    return Forecast(Outlook.NEXT_CALL, f"is shown to {_names(here)} with its next Harken call")
+
+
+def _at_once(message: Message, polling: Sequence[Session]) -> Forecast:
+    names = _names(polling)
+    if all(session.shows_in_result(message) for session in polling):
+        return Forecast(Outlook.NOW, f"goes to {names} now, which is waiting for messages")
+    return Forecast(
+        Outlook.NOW, f"is announced to {names} now, which is waiting for messages, and read in pieces by inbox_read"
+    )
+
+
+def _between_calls(message: Message, session: Session) -> Forecast:
+    if session.shows(message, "tool"):
+        return Forecast(Outlook.BOUNDARY, f"goes to {session.consumer}, which is busy, between two tool calls")
+    return Forecast(
+        Outlook.BOUNDARY,
+        f"is announced to {session.consumer}, which is busy, between two tool calls; it reads the text by inbox_pull",
+    )
+
+
+def _after_restart(session: Session) -> Forecast:
+    return Forecast(
+        Outlook.UNCERTAIN,
+        f"goes to {session.consumer} between two tool calls if it still works: "
+        "Harken was restarted, and that is not known yet",
+    )
+
+
+def _woken(message: Message, idle: Sequence[Session]) -> Forecast:
+    session = next((session for session in idle if session.can_be_woken), idle[0])
+    if not session.can_be_woken:
+        waits = f"waits for the next session: {session.consumer} is not woken, {session.hindrance}"
+        return Forecast(Outlook.UNCERTAIN, waits)
+    if session.is_inherited:
+        return Forecast(
+            Outlook.UNCERTAIN,
+            f"wakes {session.consumer} if it is idle: Harken was restarted, and that is not known yet",
+        )
+    standing = "which is idle" if session.presence is Presence.IDLE else "unless it is at work"
+    if session.shows(message, "bell"):
+        return Forecast(Outlook.WAKE, f"wakes {session.consumer}, {standing}")
+    return Forecast(Outlook.WAKE, f"wakes {session.consumer}, {standing}, to read it by inbox_pull")
+
+
+def _with_prompt(message: Message, hooked: Sequence[Session]) -> Forecast:
+    if all(session.shows(message, "prompt") for session in hooked):
+        return Forecast(Outlook.PROMPT, f"is shown to {_names(hooked)} with its next prompt")
+    return Forecast(Outlook.PROMPT, f"is announced to {_names(hooked)} with its next prompt, and read by inbox_pull")
+
+
+def _why_counted(message: Message) -> str:
+    if message.trust is Trust.UNKNOWN:
+        return f"{message.sender.label} is not known here (harken allow {message.sender.id})"
+    return "the configuration says so for such messages"
+
+
+def _names(sessions: Sequence[Session]) -> str:
+    return ", ".join(sorted({str(session.consumer) for session in sessions}))

@@ -1,7 +1,7 @@
 """What hooks and wakes carried to one session, and what its later events prove. Pure.
 
 The rules of proof stand in docs/explanation/delivery.md; this module decides them for what hooks and wakes carried,
-`calls` for what tool results carried, and `proof` does what follows. A turn runs from a prompt to its end. A model that
+`proof` for what tool results carried, and does what follows. A turn runs from a prompt to its end. A model that
 calls a tool has read the prompt; one that ends a turn has read all of it. But an event may also belong to the step that
 carried a message (tools that run side by side), or follow an interruption. A wake is queued by the host, which reads it
 when it likes. And nothing is proven of a text while it is not known that the host has it. What stays unproven is

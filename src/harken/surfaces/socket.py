@@ -14,6 +14,7 @@ import anyio
 import msgspec
 from anyio.abc import ByteReceiveStream, ByteStream
 
+from harken.budget import MAX_LINE
 from harken.errors import HarkenError, UserError
 from harken.memory import json_bytes, out_of_memory
 from harken.verbs.table import LONG_VERBS, call
@@ -101,7 +102,6 @@ def _not_a_request(reason: Exception) -> UserError:
     return UserError(f"This is not a request ({reason}).", "Give id, method and params as one line of JSON.")
 
 
-MAX_LINE = 16 * 1024 * 1024
 CHUNK = 65_536
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # of a letter that is written in two; its other half may be missing
 

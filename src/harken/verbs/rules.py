@@ -13,7 +13,6 @@ from harken.errors import NotFound, UserError
 from harken.inbox.automation import (
     ActionDetails,
     AutomationOverview,
-    AutomationSummary,
     JudgedMessage,
     RuleCard,
     RuleReplay,
@@ -293,20 +292,6 @@ def overview_shape(found: AutomationOverview) -> dict[str, object]:
         "most_waiting": found.most_waiting,
         "refused": found.refused,
         "warnings": [{"rule": each.rule, "field": each.field, "text": each.sentence} for each in found.warnings],
-    }
-
-
-def summary_shape(found: AutomationSummary) -> dict[str, object]:
-    """Return how things stand, in a few numbers."""
-    return {
-        "rules": found.rules,
-        "is_paused": found.is_paused,
-        "problem": found.problem,
-        "is_changed": found.is_changed,
-        "asked": found.asked,
-        "oldest_asked_at": timestamp(found.oldest) if found.oldest else None,
-        "queued": found.queued,
-        "running": found.running,
     }
 
 

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
+from harken.inbox.automation import (
+    AutomationSummary,
+)
 from harken.inbox.questions import Question, WaitingSummary
 from harken.inbox.results import (
     ChannelCard,
@@ -328,4 +331,18 @@ def question_state(value: Question, how_long: str) -> dict[str, object]:
         "is_seen": value.is_seen,
         "has_reply": value.has_reply,
         "reminders": value.reminders,
+    }
+
+
+def automation_summary(found: AutomationSummary) -> dict[str, object]:
+    """Return how things stand, in a few numbers."""
+    return {
+        "rules": found.rules,
+        "is_paused": found.is_paused,
+        "problem": found.problem,
+        "is_changed": found.is_changed,
+        "asked": found.asked,
+        "oldest_asked_at": timestamp(found.oldest) if found.oldest else None,
+        "queued": found.queued,
+        "running": found.running,
     }

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from harken.model import timestamp
-from harken.verbs import rules, shapes
+from harken.verbs import shapes
 from harken.verbs.verb import AnyCall, Arguments, CallContext, ToolAnswer, ToolCall, Verb, about, position, tool_of
 
 
@@ -111,7 +111,7 @@ async def _status(context: CallContext, _a: GetStatus) -> object:
     return {
         "daemon": dict(context.daemon()),
         **shapes.status(await context.inbox.status()),
-        "rules": rules.summary_shape(await context.automation.summary()),
+        "rules": shapes.automation_summary(await context.automation.summary()),
         "waiting": shapes.waiting(await context.questions.waiting()),
     }
 

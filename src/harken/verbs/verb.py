@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Annotated, Any, Protocol, TypeAlias, cast, get_args, get_origin
@@ -20,7 +20,7 @@ import msgspec
 
 from harken import render
 from harken.budget import Rendering, ResultBudget, longest_piece, piece_of, printed_bytes
-from harken.errors import Forbidden, NotFound, Unavailable, UserError
+from harken.errors import Forbidden, HarkenError, InternalError, NotFound, Unavailable, UserError
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.host import GENERIC
 from harken.hosts.registry import host_named
@@ -31,7 +31,7 @@ from harken.inbox.channels import Channels
 from harken.inbox.questions import Questions, Replies
 from harken.inbox.retention import MailRetention
 from harken.inbox.tasks import Tasks
-from harken.memory import json_bytes
+from harken.memory import json_bytes, out_of_memory
 from harken.model import Consumer, DeliveryId, Mailbox, Message, MessageId, Offer, Reader, SessionKey
 from harken.render import Piece
 from harken.sessions.session import Session
@@ -495,3 +495,31 @@ class Verb:
         except msgspec.ValidationError as exc:
             known = ", ".join(self.arguments.__struct_fields__) or "none"
             raise UserError(f"{self.name}: {exc}.", f"Its arguments are: {known}.") from exc
+
+
+class VerbTable:
+    """The verbs by name."""
+
+    def __init__(self, *verbs: Verb) -> None:
+        self._by_name = {verb.name: verb for verb in verbs}
+
+    def __iter__(self) -> Iterator[Verb]:
+        return iter(self._by_name.values())
+
+    async def call(self, context: CallContext, name: str, arguments: object) -> object:
+        """Do what a verb says; raises `InternalError` for a fault in it, which would look like a lost daemon."""
+        verb = self._by_name.get(name)
+        if verb is None:
+            raise UserError(f"There is no verb {name[:80]!r}.", f"The verbs are: {', '.join(self._by_name)}.")
+        try:
+            return await verb.run(context, verb.parse(arguments))
+        except HarkenError:
+            raise
+        except MemoryError as exc:
+            raise out_of_memory() from exc
+        except Exception as exc:
+            logging.getLogger("harken.verbs").exception("the verb %s failed", name)
+            raise InternalError(
+                f"Harken itself has failed at {name} ({type(exc).__name__}); it may have been done or not.",
+                "Look whether it was done. The daemon's log says what failed; please report it.",
+            ) from exc

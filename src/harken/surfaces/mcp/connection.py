@@ -21,7 +21,7 @@ from harken import render
 from harken.hosts.hook import Hello
 from harken.hosts.registry import host_named, host_of_client, push_channels
 from harken.model import DeliveryId, SessionKey
-from harken.sessions.calls import CallLog
+from harken.sessions.proof import CallLog
 from harken.sessions.session import Note, Session
 from harken.surfaces.mcp.server import INBOX_URI, AgentServer, Outlet, client_name, request_key
 from harken.surfaces.mcp.services import AgentServices, Ask

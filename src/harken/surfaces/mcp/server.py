@@ -35,7 +35,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from harken import __version__
-from harken.budget import newest_that_fit
+from harken.budget import MAX_LINE, newest_that_fit
 from harken.errors import HarkenError
 from harken.hosts.hook import Hello
 from harken.hosts.host import MAX_NATIVE, Host, answers_one_prompt, consumer_of, hook_key, session_key
@@ -44,10 +44,9 @@ from harken.hosts.process import command_line, identity_of
 from harken.hosts.registry import host_named, host_of_client
 from harken.inbox import Caller, Role
 from harken.memory import json_bytes
-from harken.sessions.calls import CallLog
+from harken.sessions.proof import CallLog
 from harken.sessions.session import NamedTask, Pusher, Session
 from harken.surfaces.mcp.services import AgentServices, Ask, FormChoice, FormQuestion, choice, tool_hint
-from harken.surfaces.socket import MAX_LINE
 from harken.verbs.table import TOOLS, find_tool
 from harken.verbs.verb import AgentTool, ToolCall, result_of
 

@@ -14,9 +14,8 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.hosts.registry import host_title, hosts
-from harken.inbox.inbox import TRIAL
 from harken.inbox.results import Omission, SurfaceRecord, TaskProgress
-from harken.model import WATCH, Consumer, Mailbox, SessionKey
+from harken.model import TRIAL, WATCH, Consumer, Mailbox, SessionKey
 from harken.sessions.session import Presence, Session
 from harken.surfaces.web.page.links import mailbox_href
 
