@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.rules.match import MOST_CHARS, PatternFault, PatternSet, compile_pattern
+from harken.rules.pattern import MOST_CHARS, PatternFault, PatternSet, compile_pattern
 
 TEXT_CHARS: Final = 64_000
 # Each of these takes longer than anyone lives, where a search goes back to try again.
@@ -85,7 +85,7 @@ def test_searched_together_is_as_searched_one_by_one(items: Sequence[str], text:
 def test_nothing_is_printed_about_a_bad_pattern() -> None:
     """The library writes to the terminal by itself; a rule file must not be able to write there."""
     code = (
-        "import json, sys\nfrom harken.rules.match import *\n"
+        "import json, sys\nfrom harken.rules.pattern import *\n"
         "for text in json.loads(sys.argv[1]):\n    try:\n        compile_pattern(text)\n"
         "    except PatternFault:\n        continue\n    raise SystemExit(1)"
     )

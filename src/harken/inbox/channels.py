@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from harken.errors import NotFound, UserError
-from harken.inbox.caller import CHANNELS_ID, NO_SESSION, Caller, bounded, printable
-from harken.inbox.inbox import Inbox
+from harken.inbox.caller import CHANNELS_ID, Caller, bounded, printable
+from harken.inbox.inbox import Inbox, mark_seen
 from harken.inbox.results import ChannelCard, ChannelLine, SendResult
-from harken.model import INBOX, LOCAL, WATCH, Draft, Mailbox, Message, Reader, Sender, fresh_id
+from harken.model import INBOX, LOCAL, Draft, Mailbox, Message, Sender, fresh_id
 from harken.store.contract import Store
 from harken.store.contract.deliveries import MuteFilter
 from harken.store.contract.timeline import TimelineScope
@@ -118,23 +118,3 @@ class Channels:
             return None
         part = await self._store.timeline.part(TimelineScope(channel=line.channel, source=line.source), 1)
         return part.lines[-1][1] if part.lines else None
-
-
-SEEN_AT_ONCE: Final = 500  # what one transaction marks; other writers wait no longer than for that
-MOST_SEEN: Final = 10_000
-FARTHEST: Final = 2**62  # beyond every position, and still a number that a store can take
-_PERSON: Final = Reader(consumer=WATCH, session=NO_SESSION)
-
-
-async def mark_seen(store: Store, scope: TimelineScope, *, since: int = 0, up_to: int = FARTHEST, evidence: str) -> int:
-    """Mark the messages between two positions as seen by you; return how many were not. Idempotent.
-
-    Of a mailbox, the oldest 10,000 in one call; of a channel, those among its newest 500.
-    """
-    marked = 0
-    for _ in range(MOST_SEEN // SEEN_AT_ONCE if scope.mailbox else 1):
-        unseen = await store.timeline.unseen(scope, up_to, SEEN_AT_ONCE, since=since)
-        marked += len(await store.deliveries.acknowledge(_PERSON, unseen, evidence)) if unseen else 0
-        if len(unseen) < SEEN_AT_ONCE:
-            break
-    return marked

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Final
 
 import anyio
 import anyio.lowlevel
@@ -20,6 +21,7 @@ import anyio.to_thread
 from harken.clock import Clock
 from harken.errors import NotFound, Unavailable, UserError
 from harken.inbox.caller import (
+    NO_SESSION,
     Bounds,
     Caller,
     Role,
@@ -80,6 +82,7 @@ from harken.store.contract.deliveries import MuteFilter, OfferFilter, SurfaceRec
 from harken.store.contract.events import Event
 from harken.store.contract.messages import Filter
 from harken.store.contract.outbox import CallKey, OutboxRow
+from harken.store.contract.timeline import TimelineScope
 
 MAX_PAGE = 1_000
 MAX_OFFER = 100
@@ -596,3 +599,29 @@ class Inbox:
         ):
             return None  # its first reader: nobody else was given them
         return self._bounds.new_consumer_most
+
+
+SEEN_AT_ONCE: Final = 500  # what one transaction marks; other writers wait no longer than for that
+
+
+MOST_SEEN: Final = 10_000
+
+
+FARTHEST: Final = 2**62  # beyond every position, and still a number that a store can take
+
+
+_PERSON: Final = Reader(consumer=WATCH, session=NO_SESSION)
+
+
+async def mark_seen(store: Store, scope: TimelineScope, *, since: int = 0, up_to: int = FARTHEST, evidence: str) -> int:
+    """Mark the messages between two positions as seen by you; return how many were not. Idempotent.
+
+    Of a mailbox, the oldest 10,000 in one call; of a channel, those among its newest 500.
+    """
+    marked = 0
+    for _ in range(MOST_SEEN // SEEN_AT_ONCE if scope.mailbox else 1):
+        unseen = await store.timeline.unseen(scope, up_to, SEEN_AT_ONCE, since=since)
+        marked += len(await store.deliveries.acknowledge(_PERSON, unseen, evidence)) if unseen else 0
+        if len(unseen) < SEEN_AT_ONCE:
+            break
+    return marked

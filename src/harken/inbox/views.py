@@ -15,8 +15,7 @@ from typing import Final
 from harken.clock import Clock
 from harken.errors import Forbidden, NotFound, UserError
 from harken.inbox.caller import Caller, Role, as_priority, bounded, fitting
-from harken.inbox.channels import FARTHEST, SEEN_AT_ONCE, mark_seen
-from harken.inbox.inbox import Inbox
+from harken.inbox.inbox import FARTHEST, SEEN_AT_ONCE, Inbox, mark_seen
 from harken.inbox.results import ChannelLine, Forecast, LedgerEntry, Outlook, ReplyRow, TaskProgress
 from harken.inbox.taskbook import TASK_CHANNEL
 from harken.model import (

@@ -6,12 +6,13 @@ Pure. A file may hold anything: nothing of it is repeated that could act on a te
 from __future__ import annotations
 
 import difflib
+import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from harken.errors import UserError
-from harken.rules.prompt import cut, quoted
 
 FOUND_CHARS: Final = 60
 _NEAR: Final = 0.65
@@ -78,3 +79,24 @@ def closest(word: str, known: Iterable[str]) -> str:
 def _plain(word: str) -> str:
     # Without the bound, comparing a very long word takes seconds.
     return word[:_WORD_CHARS].casefold().replace("-", "").replace("_", "")
+
+
+PLAIN_CHARS: Final = 128
+
+
+_PLAIN: Final = re.compile(rf"[A-Za-z0-9._:/@-]{{1,{PLAIN_CHARS}}}")
+
+
+def quoted(text: str) -> str:
+    """Return a text as a JSON string on one line; what cannot be seen is escaped."""
+    return json.dumps(text, ensure_ascii=not text.isprintable())
+
+
+def plain_or_quoted(text: str) -> str:
+    """Return a plain name as it is, and anything else in quotes."""
+    return text if _PLAIN.fullmatch(text) else quoted(text)
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text that is at most this long."""
+    return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"

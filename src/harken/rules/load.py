@@ -18,8 +18,8 @@ from typing import Final, NoReturn, TypeVar
 from harken.automation import ANY, DEFAULT_TIMEOUT, DEFAULT_TURNS, EDIT_FILE, EDIT_INSTRUCTIONS, Mode, Rule
 from harken.model import INBOX, Trust
 from harken.rules import fields
-from harken.rules.fault import FieldMisfit, InvalidRules, RuleFault, closest, shown
-from harken.rules.prompt import WORDS, plain_or_quoted, words_in
+from harken.rules.fault import FieldMisfit, InvalidRules, RuleFault, closest, plain_or_quoted, shown
+from harken.rules.prompt import WORDS, words_in
 
 MOST_BYTES: Final = 1_000_000
 MOST_RULES: Final = 1_000

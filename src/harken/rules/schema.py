@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from harken.automation import EDIT_FILE, EDIT_INSTRUCTIONS, Mode
 from harken.model import Trust
-from harken.rules import fields, match
+from harken.rules import fields, pattern
 from harken.rules.load import MOST_KEYS, MOST_RULES
 from harken.rules.prompt import WORDS
 
@@ -96,7 +96,7 @@ def _older() -> Json:
         ),
         "contentRegex": _field(
             "A regular expression, RE2, to be found in the text. Empty: any text.",
-            {"$ref": "#/$defs/text", "maxLength": match.MOST_CHARS, "format": "regex"},
+            {"$ref": "#/$defs/text", "maxLength": pattern.MOST_CHARS, "format": "regex"},
             "(?i)fail(ed|ure)", r"\bsev-?1\b",
         ),
         "mode": _field(

@@ -17,7 +17,7 @@ from harken.inbox import Inbox
 from harken.inbox.automation import ActionDetails
 from harken.inbox.tasks import Tasks
 from harken.model import Message
-from harken.rules.prompt import plain_or_quoted
+from harken.rules.fault import plain_or_quoted
 from harken.sessions.session import MailScopeOf, NamedTask
 from harken.sources.source import SourceReport
 

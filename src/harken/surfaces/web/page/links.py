@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import quote, urlencode
 
 from harken.errors import UserError
@@ -65,3 +66,6 @@ def place_of(fields: Mapping[str, str]) -> PageScope:
     if not place.mailbox and not place.source:
         raise UserError("Which mailbox?", "Load the page again.")
     return place
+
+
+OWN_CHANNELS: Final = frozenset({"cli", "agent", "page", "task"})  # of this machine: they say nothing new

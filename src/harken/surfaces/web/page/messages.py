@@ -18,6 +18,7 @@ from harken.display import passes_for_you
 from harken.inbox.results import LedgerEntry
 from harken.inbox.views import TimelineItem
 from harken.model import LOCAL, OWNER_ID, REPLIES, RUN, TASK, WATCH, Delivery, DeliveryState, Message, Trust
+from harken.surfaces.web.page.links import OWN_CHANNELS
 
 # From the best to the worst: the first that anyone is in is what the line says.
 _ORDER: Final = (
@@ -178,7 +179,6 @@ _UNREAD: Final = LedgerView(state="queued", line=LedgerStep(text="no agent has r
 
 
 AGENT = "agent:"
-OWN_CHANNELS: Final = frozenset({"cli", "agent", "page", "task"})  # of this machine: they say nothing new
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

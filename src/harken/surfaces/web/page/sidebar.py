@@ -10,8 +10,7 @@ from harken.inbox.automation import AutomationSummary
 from harken.inbox.results import ChannelLine
 from harken.inbox.views import MailboxLine, MailOverview
 from harken.model import INBOX, LOCAL, REPLIES, Mailbox, TaskState
-from harken.surfaces.web.page.links import channel_href, mailbox_href
-from harken.surfaces.web.page.messages import OWN_CHANNELS
+from harken.surfaces.web.page.links import OWN_CHANNELS, channel_href, mailbox_href
 
 MOST_SHOWN = 99
 MOST_TASKS = 12
