@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.hosts.hook import Hello
-from harken.hosts.host import GENERIC, consumer_of, session_key
+from harken.hosts.host import GENERIC
+from harken.hosts.identity import consumer_of, session_key
 from harken.hosts.registry import host_of_client, hosts
 
 

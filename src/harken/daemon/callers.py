@@ -33,7 +33,8 @@ from harken.automation import RunId
 from harken.config.home import write_private
 from harken.errors import Forbidden, HarkenError, Unavailable
 from harken.hosts.hook import Hello
-from harken.hosts.host import GENERIC, FoundMark, consumer_of, find_marks
+from harken.hosts.host import GENERIC, FoundMark, find_marks
+from harken.hosts.identity import consumer_of
 from harken.hosts.process import identity_of, is_alive
 from harken.hosts.registry import host_marks, host_named, host_title
 from harken.inbox import Caller, Role

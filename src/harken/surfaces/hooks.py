@@ -31,7 +31,8 @@ from anyio.abc import ByteStream
 
 from harken.clock import Clock
 from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, Voice
-from harken.hosts.host import GENERIC, RecordReader, answers_one_prompt, consumer_of, hook_key, is_run_by
+from harken.hosts.host import GENERIC, RecordReader, answers_one_prompt, is_run_by
+from harken.hosts.identity import consumer_of, hook_key
 from harken.hosts.process import command_line, identity_of
 from harken.hosts.registry import hook_adapter, host_named
 from harken.hosts.wake import PushChannel

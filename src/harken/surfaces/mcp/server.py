@@ -38,7 +38,8 @@ from harken import __version__
 from harken.budget import MAX_LINE, newest_that_fit
 from harken.errors import HarkenError
 from harken.hosts.hook import Hello
-from harken.hosts.host import MAX_NATIVE, Host, answers_one_prompt, consumer_of, hook_key, session_key
+from harken.hosts.host import Host, answers_one_prompt
+from harken.hosts.identity import MAX_NATIVE, consumer_of, hook_key, session_key
 from harken.hosts.instructions import CHANNEL, INBOX, SKILLS, Abilities, command_text
 from harken.hosts.process import command_line, identity_of
 from harken.hosts.registry import host_named, host_of_client
