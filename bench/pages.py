@@ -15,8 +15,8 @@ from bench.rows import Budget, Row, Unit, least
 from bench.samples import samples
 from bench.stored import CHANNELS, message
 from harken.clock import SystemClock
-from harken.inbox import Caller, Inbox, Role
-from harken.inbox.caller import Bounds
+from harken.inbox.caller import Bounds, Caller, Role
+from harken.inbox.inbox import Inbox
 from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import NewTask, Tasks
 from harken.inbox.views import Views

@@ -30,7 +30,7 @@ from harken.daemon.compose import Daemon, compose
 from harken.dispatch.outbox import Outbox
 from harken.errors import HarkenError
 from harken.hosts.host import GENERIC
-from harken.inbox import Caller, Role
+from harken.inbox.caller import Caller, Role
 from harken.inbox.tasks import NewTask
 from harken.ingest.policy import IngestPolicy
 from harken.ingest.prepare import prepare

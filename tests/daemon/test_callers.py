@@ -15,7 +15,7 @@ import pytest
 
 from harken.daemon.callers import AgentProcesses, Callers
 from harken.hosts.hook import Hello
-from harken.inbox import Role
+from harken.inbox.caller import Role
 from harken.model import Consumer, SessionKey
 from harken.runs.mark import limit_of
 from harken.sessions.registry import Sessions

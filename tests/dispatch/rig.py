@@ -20,9 +20,9 @@ from anyio.abc import UNIXSocketStream
 from harken.daemon.session_wiring import SessionWiring
 from harken.dispatch.bells import Bells
 from harken.hosts.hook import Hello
-from harken.inbox import Inbox
 from harken.inbox.access import Access
 from harken.inbox.caller import Bounds
+from harken.inbox.inbox import Inbox
 from harken.inbox.questions import Questions
 from harken.inbox.taskbook import TaskBook
 from harken.ingest.intake import Intake, PolicyBook

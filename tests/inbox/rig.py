@@ -9,9 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from harken.inbox import Caller, Inbox, Role
 from harken.inbox.access import Access
-from harken.inbox.caller import Bounds
+from harken.inbox.caller import Bounds, Caller, Role
+from harken.inbox.inbox import Inbox
 from harken.inbox.taskbook import TaskBook
 from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings

@@ -19,7 +19,8 @@ from harken.config.home import Home, ensure
 from harken.config.settings import Settings
 from harken.daemon.compose import Daemon, compose
 from harken.dispatch.outbox import Outbox
-from harken.inbox import Caller, Inbox, Role
+from harken.inbox.caller import Caller, Role
+from harken.inbox.inbox import Inbox
 from harken.inbox.results import LedgerEntry, TaskProgress
 from harken.inbox.tasks import NewTask, Tasks
 from harken.model import LOCAL, Consumer, Draft, Mailbox, Message, Offer, SessionKey, Task

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from harken.errors import Conflict, Forbidden, HarkenError, NotFound, UserError
-from harken.inbox import Caller, Role
+from harken.inbox.caller import Caller, Role
 from harken.inbox.tasks import NewTask
 from harken.model import Consumer, DeliveryState, TaskState, Trust
 from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop, says

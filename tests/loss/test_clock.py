@@ -9,7 +9,8 @@ import pytest
 from harken.config.home import Home, ensure
 from harken.config.settings import Settings
 from harken.daemon.compose import compose
-from harken.inbox import Caller, Inbox, Role
+from harken.inbox.caller import Caller, Role
+from harken.inbox.inbox import Inbox
 from harken.model import INBOX, Consumer, Reader, SessionKey
 from harken.testing import FakeClock
 from tests.loss.rig import journal_lines

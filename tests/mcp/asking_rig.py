@@ -27,7 +27,7 @@ from harken.config.settings import Settings
 from harken.daemon.compose import Daemon, compose
 from harken.daemon.confirmations import Confirmations
 from harken.hosts.hook import Hello
-from harken.inbox import Caller, Role
+from harken.inbox.caller import Caller, Role
 from harken.sessions.events import HookMoment
 from harken.sessions.session import Session
 from harken.surfaces.mcp.services import FormChoice

@@ -23,7 +23,7 @@ from harken.budget import (
     newest_that_fit,
 )
 from harken.hosts.host import GENERIC
-from harken.inbox import PullResult
+from harken.inbox.results import PullResult
 from harken.ingest.policy import MAX_SAID_CHARS as MAX_CHARS
 from harken.ingest.prepare import MAX_ID, MAX_META_ENTRIES, MAX_META_VALUE, MAX_NAME, MAX_SENDER_ID
 from harken.model import INBOX, Attention, Consumer, DeliveryId, Message, MessageId, Offer, Selection, Sender, Trust

@@ -12,7 +12,7 @@ import pytest
 from harken.config.home import Home, ensure
 from harken.config.settings import Settings
 from harken.daemon.compose import Daemon, compose
-from harken.inbox import Caller, Role
+from harken.inbox.caller import Caller, Role
 from harken.model import Consumer, Reader, SessionKey
 from harken.testing import FakeClock
 

@@ -9,7 +9,7 @@ import pytest
 
 from harken.dispatch.outbox import Outbox
 from harken.errors import Forbidden
-from harken.inbox import Caller, Role
+from harken.inbox.caller import Caller, Role
 from harken.model import LOCAL, REPLIES, Consumer, DeliveryState, Draft, Sender, TextFormat
 from harken.sources.local import LocalSender
 from tests.tour.conftest import OWNER, Tour, agent

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from harken.errors import Forbidden
-from harken.inbox import Caller, Role
+from harken.inbox.caller import Caller, Role
 from harken.inbox.tasks import NewTask
 from harken.model import Consumer, DeliveryState, Offer, SessionKey
 from tests.tour.conftest import OWNER, Tour

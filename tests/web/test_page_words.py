@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.inbox import LedgerEntry
-from harken.inbox.results import ChannelLine, TaskProgress
+from harken.inbox.results import ChannelLine, LedgerEntry, TaskProgress
 from harken.inbox.views import MailboxLine, MailOverview, TimelineItem
 from harken.model import (
     INBOX,

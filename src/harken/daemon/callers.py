@@ -37,8 +37,7 @@ from harken.hosts.host import GENERIC, FoundMark, find_marks
 from harken.hosts.identity import consumer_of
 from harken.hosts.process import identity_of, is_alive
 from harken.hosts.registry import host_marks, host_named, host_title
-from harken.inbox import Caller, Role
-from harken.inbox.caller import NO_SESSION
+from harken.inbox.caller import NO_SESSION, Caller, Role
 from harken.memory import json_bytes
 from harken.model import RULES, RUN, TASK, Consumer, SessionKey, TaskId
 from harken.runs.mark import LOCKS, MARK, UNLIMITED, limit_held, run_of_limit

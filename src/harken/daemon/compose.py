@@ -47,10 +47,10 @@ from harken.dispatch.toast import Desktop, Toasts
 from harken.errors import UserError
 from harken.hosts.connect.plan import local_place
 from harken.hosts.hook import Hello
-from harken.inbox import Caller, Inbox, Role
 from harken.inbox.access import Access
-from harken.inbox.caller import NO_SESSION, Bounds
+from harken.inbox.caller import NO_SESSION, Bounds, Caller, Role
 from harken.inbox.channels import Channels
+from harken.inbox.inbox import Inbox
 from harken.inbox.questions import Questions, Replies
 from harken.inbox.retention import MailRetention
 from harken.inbox.taskbook import TaskBook

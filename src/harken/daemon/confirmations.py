@@ -23,8 +23,8 @@ from harken.clock import Clock, Signal
 from harken.config.settings import RunSettings
 from harken.errors import Conflict, HarkenError
 from harken.hosts.registry import host_named, host_title
-from harken.inbox import Caller, Role
 from harken.inbox.automation import ActionDetails, Automation
+from harken.inbox.caller import Caller, Role
 from harken.model import TRIAL, Mailbox, SessionKey
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Presence, Session

@@ -22,7 +22,7 @@ from harken.hosts.hook import Hello, Voice
 from harken.hosts.process import command_line, is_alive
 from harken.hosts.registry import broken_hosts, hook_adapter, hook_host, host_named, host_names
 from harken.hosts.wake import HostWaker, WakeTarget, WakeWay
-from harken.inbox import Inbox
+from harken.inbox.inbox import Inbox
 from harken.inbox.questions import Questions
 from harken.model import SessionKey
 from harken.sessions.events import HookMoment

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from harken import render
-from harken.inbox import Inbox
+from harken.inbox.inbox import Inbox
 from harken.inbox.questions import Questions
 from harken.model import Attention, DeliveryId, Message, MessageId, Trust
 from harken.sessions.proof import text_carrier

@@ -36,7 +36,7 @@ from harken.hosts.identity import consumer_of, hook_key
 from harken.hosts.process import command_line, identity_of
 from harken.hosts.registry import hook_adapter, host_named
 from harken.hosts.wake import PushChannel
-from harken.inbox import Inbox
+from harken.inbox.inbox import Inbox
 from harken.memory import json_bytes
 from harken.model import TASK, SessionKey, TaskId, WakeResult, fresh_id
 from harken.sessions.events import HookEvent, HookMoment

@@ -11,8 +11,9 @@ import msgspec
 
 from harken import render
 from harken.budget import ResultBudget, longest_piece
-from harken.inbox import PullResult, Role
+from harken.inbox.caller import Role
 from harken.inbox.inbox import MAX_OFFER, MAX_PAGE
+from harken.inbox.results import PullResult
 from harken.model import Attention, Consumer, DeliveryId, Message, MessageId, Offer, fresh_id
 from harken.verbs import shapes
 from harken.verbs.verb import (

@@ -15,8 +15,7 @@ from anyio import CancelScope, to_thread
 from harken import render
 from harken.errors import HarkenError, NotFound, UserError
 from harken.hosts.registry import host_name
-from harken.inbox import PullResult
-from harken.inbox.results import TaskProgress
+from harken.inbox.results import PullResult, TaskProgress
 from harken.inbox.tasks import NewTask
 from harken.model import Task, TaskId
 from harken.verbs import shapes

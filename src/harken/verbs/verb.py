@@ -24,11 +24,13 @@ from harken.errors import Forbidden, HarkenError, InternalError, NotFound, Unava
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.host import GENERIC
 from harken.hosts.registry import host_named
-from harken.inbox import Caller, Inbox, PullResult, Role
 from harken.inbox.access import Access
 from harken.inbox.automation import Automation
+from harken.inbox.caller import Caller, Role
 from harken.inbox.channels import Channels
+from harken.inbox.inbox import Inbox
 from harken.inbox.questions import Questions, Replies
+from harken.inbox.results import PullResult
 from harken.inbox.retention import MailRetention
 from harken.inbox.tasks import Tasks
 from harken.memory import json_bytes, out_of_memory

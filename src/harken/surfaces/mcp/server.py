@@ -43,7 +43,7 @@ from harken.hosts.identity import MAX_NATIVE, consumer_of, hook_key, session_key
 from harken.hosts.instructions import CHANNEL, INBOX, SKILLS, Abilities, command_text
 from harken.hosts.process import command_line, identity_of
 from harken.hosts.registry import host_named, host_of_client
-from harken.inbox import Caller, Role
+from harken.inbox.caller import Caller, Role
 from harken.memory import json_bytes
 from harken.sessions.proof import CallLog
 from harken.sessions.session import NamedTask, Pusher, Session

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from harken.automation import ActionId, Order
 from harken.clock import Clock
-from harken.inbox import Inbox
 from harken.inbox.automation import ActionDetails
+from harken.inbox.inbox import Inbox
 from harken.inbox.tasks import Tasks
 from harken.model import Message
 from harken.rules.fault import plain_or_quoted

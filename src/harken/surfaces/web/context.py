@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from harken.clock import Clock
-from harken.inbox import Inbox
 from harken.inbox.automation import Automation
+from harken.inbox.inbox import Inbox
 from harken.inbox.questions import Questions
 from harken.inbox.tasks import Tasks
 from harken.inbox.ticker import Ticker

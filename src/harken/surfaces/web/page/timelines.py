@@ -19,8 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from harken.errors import NotFound, TooLong, UserError
-from harken.inbox import SendResult
-from harken.inbox.results import TaskProgress
+from harken.inbox.results import SendResult, TaskProgress
 from harken.inbox.views import MailOverview, Timeline, TimelineItem
 from harken.model import INBOX, LOCAL, REPLIES, TASK, DeliveryState, Mailbox, TaskState, fresh_id
 from harken.surfaces.web.context import WebContext
