@@ -73,7 +73,7 @@ async def _looked_at(folder: Path, messages: int, tasks: int) -> AsyncIterator[V
     await anyio.Path(folder).mkdir(parents=True)
     clock = SystemClock()
     async with open_store(folder / "harken.db", clock) as store:
-        policies, book = PolicyBook(store.people, IngestPolicy()), TaskBook(store)
+        policies, book = PolicyBook(store.people, IngestPolicy()), TaskBook(store.tasks)
         intake = Intake(store, policies, Pairings(clock))
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(), tasks=book)
         use_cases = Tasks(store, inbox, book, clock, reading_of=lambda _cwd, agent, _named=None: MailScope(agent))

@@ -15,7 +15,7 @@ from anyio.abc import SocketStream
 
 from harken.daemon.listener import MAX_CONNECTIONS, SPARE_FILES, Listener, most_connections
 from harken.hosts.hook import Hello
-from harken.surfaces.socket import LineReader
+from harken.surfaces.wire import LineReader
 from tests.loss.rig import CALL_HELLO, Chance, Json, Served, Wire, agent_of, texts, until
 
 MB = 1 << 20

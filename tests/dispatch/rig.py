@@ -49,7 +49,7 @@ from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.surfaces.composer import HookComposer
 from harken.surfaces.hooks import TextWaker
-from harken.surfaces.socket import LineReader
+from harken.surfaces.wire import LineReader
 from harken.testing import FakeClock
 from tests.inbox.rig import Quiet
 
@@ -216,7 +216,7 @@ async def open_dispatch_fixture(folder: Path) -> AsyncIterator[DispatchFixture]:
         pairings = Pairings(clock)
         policies = PolicyBook(store.people, POLICY)
         intake = Intake(store, policies, pairings)
-        inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(), tasks=TaskBook(store))
+        inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(), tasks=TaskBook(store.tasks))
         wiring = SessionWiring(
             inbox,
             store,

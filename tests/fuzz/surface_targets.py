@@ -30,7 +30,7 @@ from harken.hosts.hook import Hello
 from harken.hosts.registry import hosts
 from harken.sessions.events import HookMoment
 from harken.surfaces.doors import create_doors
-from harken.surfaces.socket import LineReader
+from harken.surfaces.wire import LineReader
 from tests.dispatch.rig import DispatchFixture, open_dispatch_fixture
 from tests.fuzz.source_targets import stored, webhook
 from tests.fuzz.target import Judge, Letter, Target, letter, must, plain

@@ -124,7 +124,7 @@ async def open_bench(folder: Path, bounds: Bounds) -> AsyncIterator[Bench]:
         pairings = Pairings(clock)
         policies = PolicyBook(store.people, policy)
         intake = Intake(store, policies, pairings)
-        inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds, tasks=TaskBook(store))
+        inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds, tasks=TaskBook(store.tasks))
         yield Bench(inbox, Access(store.people, policies, pairings, clock), intake, store, clock)
 
 

@@ -31,7 +31,7 @@ from harken.inbox.caller import Caller, Role
 from harken.sessions.events import HookMoment
 from harken.sessions.session import Session
 from harken.surfaces.mcp.services import FormChoice
-from harken.surfaces.socket import LineReader
+from harken.surfaces.wire import LineReader
 from harken.testing import FakeClock
 from tests.hooks.rig import CLAUDE, Kind, Say
 

@@ -76,11 +76,12 @@ from harken.store.sqlite.connection import Connect, connect
 from harken.store.sqlite.health import look
 from harken.surfaces.hooks import Notify
 from harken.surfaces.mcp.services import AgentServices, Ask
-from harken.surfaces.socket import CallConnection, LineReader
+from harken.surfaces.socket import CallConnection
 from harken.surfaces.web.app import create_app
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page_sessions import PageSessions
 from harken.surfaces.web.signin import SignIns
+from harken.surfaces.wire import LineReader
 from harken.verbs import access as browser_calls
 from harken.verbs import shapes
 from harken.verbs.verb import CallContext
@@ -320,7 +321,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
         policies = PolicyBook(store.people, configured_policy(settings))
         await policies.refresh()
         intake = Intake(store, policies, pairings)
-        book = TaskBook(store)
+        book = TaskBook(store.tasks)
         reading_of = _reading(home, settings, book)
         bounds = _bounds(settings, sources)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds, tasks=book)

@@ -29,7 +29,7 @@ from harken.errors import Forbidden, HarkenError, Unavailable, UserError
 from harken.hosts.hook import Hello
 from harken.memory import json_bytes
 from harken.store.files import FileKey, OpenFiles, file_key
-from harken.surfaces.socket import LineReader, LineTooLong, sound_json
+from harken.surfaces.wire import LineReader, LineTooLong, sound_json
 
 if sys.platform != "win32":
     import resource

@@ -39,7 +39,7 @@ from harken.surfaces.hooks import (
     push_waker,
     read_record,
 )
-from harken.surfaces.socket import LineReader
+from harken.surfaces.wire import LineReader
 
 _log = logging.getLogger("harken.reach")
 

@@ -24,7 +24,7 @@ from harken.errors import Conflict, Forbidden, HarkenError, NotFound, TooLong, U
 from harken.ingest.sanitise import one_line
 from harken.model import INBOX, TASK, Consumer, Mailbox, Task, TaskId
 from harken.sessions.session import MailScope, NamedTask
-from harken.store.contract import Store
+from harken.store.contract.tasks import TaskStore
 
 MOST_NAMED = 20
 NAMED_BY = "--task or HARKEN_TASK"
@@ -33,8 +33,8 @@ NAMED_BY = "--task or HARKEN_TASK"
 class TaskBook:
     """Holds the tasks; `refresh` after one changed."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, tasks: TaskStore) -> None:
+        self._stored = tasks
         self._tasks: Mapping[TaskId, Task] = {}
         self._used: frozenset[TaskId] = frozenset()
         self._folders: Sequence[tuple[PurePath, Task]] = ()
@@ -44,8 +44,8 @@ class TaskBook:
         """Read the tasks."""
         # One at a time: of two that read at once the older picture could come last, and stay.
         async with self._refreshing:
-            used = frozenset(await self._store.tasks.ids())
-            tasks = await self._store.tasks.list(with_done=True)
+            used = frozenset(await self._stored.ids())
+            tasks = await self._stored.list(with_done=True)
             self._tasks, self._used = {task.id: task for task in tasks}, used
             # The innermost folder first: a task inside another's folder is the one that is meant.
             folders = [(PurePath(task.dir), task) for task in tasks if task.done_at is None]

@@ -43,7 +43,7 @@ from harken.sessions.events import HookEvent, HookMoment
 from harken.sessions.session import MailScopeOf, NamedTask, Session, Waker
 from harken.sessions.turns import TurnPhase
 from harken.surfaces.composer import NO_TEXT, HookComposer, HookText, SurfaceProfile
-from harken.surfaces.socket import LineReader, LineTooLong, sound_json
+from harken.surfaces.wire import LineReader, LineTooLong, sound_json
 
 MAX_PAYLOAD = 1 << 20
 HEAD_CHARS = 4_096

@@ -1,22 +1,20 @@
-"""Lines over the daemon's socket, and the command line's connection: one JSON line asks, one JSON line answers.
+"""The command line's connection: one JSON line asks, one JSON line answers.
 
-Reading lines is bounded, and indifferent to what a line says. Waits of a connection run beside its other calls, and end
-with it: a person who presses Ctrl-C during `wait` has consumed nothing.
+Waits of a connection run beside its other calls, and end with it: a person who presses Ctrl-C during `wait` has
+consumed nothing.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import replace
 
 import anyio
 import msgspec
-from anyio.abc import ByteReceiveStream, ByteStream
+from anyio.abc import ByteStream
 
-from harken.budget import MAX_LINE
 from harken.errors import HarkenError, UserError
 from harken.memory import json_bytes, out_of_memory
+from harken.surfaces.wire import LineReader, LineTooLong
 from harken.verbs.table import LONG_VERBS, call
 from harken.verbs.verb import CallContext
 
@@ -100,65 +98,3 @@ class CallConnection:
 
 def _not_a_request(reason: Exception) -> UserError:
     return UserError(f"This is not a request ({reason}).", "Give id, method and params as one line of JSON.")
-
-
-CHUNK = 65_536
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # of a letter that is written in two; its other half may be missing
-
-
-class LineTooLong(Exception):
-    """A line went over the bound; the rest of the stream cannot be trusted."""
-
-
-class LineReader:
-    """Reads newline-delimited frames."""
-
-    def __init__(self, stream: ByteReceiveStream, max_line: int = MAX_LINE) -> None:
-        self._stream = stream
-        self._max_line = max_line
-        self._buffer = bytearray()
-        self._searched = 0
-
-    async def take(self, count: int) -> bytes | None:
-        """Return exactly so many bytes, or None when the stream ends before."""
-        while len(self._buffer) < count:
-            try:
-                self._buffer += await self._stream.receive(CHUNK)
-            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return None
-        taken = bytes(self._buffer[:count])
-        del self._buffer[:count]
-        self._searched = 0
-        return taken
-
-    async def read(self) -> bytes | None:
-        """Return the next line without its end, or None at the end of the stream. A last line without end is lost."""
-        while True:
-            end = self._buffer.find(b"\n", self._searched)
-            if end >= 0:
-                line = bytes(self._buffer[:end])
-                del self._buffer[: end + 1]
-                self._searched = 0
-                return line
-            # Remember how far was searched: a large line in small chunks stays linear.
-            self._searched = len(self._buffer)
-            if self._searched > self._max_line:
-                raise LineTooLong
-            try:
-                self._buffer += await self._stream.receive(CHUNK)
-            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return None
-
-
-def sound_json(data: bytes) -> bytes:
-    """Return JSON in which every text has UTF-8: in place of half a surrogate pair stands a question mark.
-
-    JavaScript writes such halves when it cuts a text, and strict readers then refuse the whole. What is not JSON at all
-    comes back as it is.
-    """
-    if not _HALF.search(data):
-        return data
-    try:
-        return json.dumps(json.loads(data.decode("utf-8", "replace")), ensure_ascii=False).encode("utf-8", "replace")
-    except (ValueError, RecursionError):
-        return data

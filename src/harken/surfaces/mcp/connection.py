@@ -25,7 +25,7 @@ from harken.sessions.proof import CallLog
 from harken.sessions.session import Note, Session
 from harken.surfaces.mcp.server import INBOX_URI, AgentServer, Outlet, client_name, request_key
 from harken.surfaces.mcp.services import AgentServices, Ask
-from harken.surfaces.socket import LineReader, LineTooLong
+from harken.surfaces.wire import LineReader, LineTooLong
 
 MAX_OPEN = 1_024
 TOO_MANY = -32000

@@ -34,7 +34,7 @@ from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.guard import IS_OPEN, ClientCheck, HttpGuard, too_large
 from harken.surfaces.web.page.automation import automation_routes
 from harken.surfaces.web.page.panels import panel_routes
-from harken.surfaces.web.page.tasks import new_task_routes
+from harken.surfaces.web.page.tasks import task_routes
 from harken.surfaces.web.page.timelines import page_routes, waiting_routes
 from harken.surfaces.web.shell import TOO_LARGE, PageShell, error_answer, json_answer, static_files, wants_page
 from harken.surfaces.web.signin import entry_routes
@@ -61,7 +61,7 @@ def create_app(
         *panel_routes(context),
         *automation_routes(context),
         *waiting_routes(context),
-        *new_task_routes(context),
+        *task_routes(context),
     ]
     handlers = {HTTPException: partial(_refused, style), HarkenError: partial(_failed, style)}
     app = Starlette(routes=routes, exception_handlers=handlers)

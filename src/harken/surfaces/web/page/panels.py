@@ -1,7 +1,7 @@
-"""The further views of the page: sessions, sources, pulse, search, tasks.
+"""The further views of the page: sessions, sources, pulse, search.
 
 Each route asks the inbox, lets a pure module say it in the words of the page, and renders a template of
-`templates/panels`. Nothing here changes anything: what people do is posted to the routes of `routes.py`.
+`templates/panels`. Nothing here changes anything.
 """
 
 from __future__ import annotations
@@ -14,11 +14,8 @@ from starlette.routing import Route
 
 from harken.errors import HarkenError
 from harken.hosts.registry import connectable
-from harken.inbox.results import TaskProgress
-from harken.model import Priority, TaskState, fresh_id
 from harken.surfaces.web.context import WebContext
-from harken.surfaces.web.page import pulse, search, sessions, sources, tasks
-from harken.surfaces.web.page.links import mailbox_href
+from harken.surfaces.web.page import pulse, search, sessions, sources
 from harken.surfaces.web.page.rendering import PageRenderer, answered
 
 
@@ -31,8 +28,6 @@ def panel_routes(context: WebContext) -> list[Route]:
         ("/sources", panels.show_sources),
         ("/pulse", panels.show_pulse),
         ("/search", panels.show_search),
-        ("/tasks", panels.show_tasks),
-        ("/t/{task}", panels.show_task),
     )
     return [Route(path, answered(pages, view), methods=["GET"]) for path, view in views]
 
@@ -125,59 +120,6 @@ class Panels:
             asked.words, mailbox=asked.mailbox, channel=asked.channel, sender=asked.sender, limit=search.MOST
         )
         return search.results_of(items, asked.words)
-
-    async def show_tasks(self, request: Request) -> Response:
-        """Show the tasks, the done ones on demand."""
-        after = self._context.ticker.newest
-        is_all = request.query_params.get("all") == "1"
-        every = await self._context.tasks.list(with_done=True)
-        chosen = [each for each in every if is_all or each.state is not TaskState.DONE]
-        lines = tasks.task_lines(chosen, every)
-        return await self._pages.page(
-            "panels/tasks.html.j2",
-            here="/tasks",
-            title="Tasks",
-            after=after,
-            now=self._context.clock.now(),
-            note=tasks.counts_of(lines),
-            lines=lines,
-            is_all=is_all,
-            done=sum(1 for each in every if each.state is TaskState.DONE),
-        )
-
-    async def show_task(self, request: Request) -> Response:
-        """Show a task and its peers side by side."""
-        after = self._context.ticker.newest
-        own = await self._context.tasks.show(request.path_params["task"])
-        every = await self._context.tasks.list(with_done=True)
-        shown, left = tasks.side_by_side(own, every)
-        titles = {each.task.id: each.task.title for each in every}
-        columns = [await self._column(each, tasks.task_line(each, titles)) for each in shown]
-        return await self._pages.page(
-            "panels/task.html.j2",
-            here=mailbox_href(own.task.mailbox),
-            title=own.task.title,
-            after=after,
-            now=self._context.clock.now(),
-            own=columns[0].line,
-            columns=columns,
-            left=[tasks.task_line(each, titles) for each in left],
-        )
-
-    async def _column(self, standing: TaskProgress, line: tasks.TaskLine) -> tasks.TaskColumn:
-        mailbox = standing.task.mailbox
-        timeline = await self._context.views.timeline(mailbox=mailbox, limit=tasks.SHOWN_MESSAGES)
-        normal = await self._context.views.forecast(mailbox, Priority.NORMAL.value)
-        high = await self._context.views.forecast(mailbox, Priority.HIGH.value)
-        return tasks.TaskColumn(
-            line=line,
-            items=timeline.items,
-            since=timeline.older,
-            newest=timeline.newest,
-            outlook=normal.sentence,
-            urgent_outlook=high.sentence,
-            key=fresh_id("", 20),
-        )
 
 
 def _with(names: Sequence[str], chosen: str) -> Sequence[str]:

@@ -1,6 +1,6 @@
 """Tasks in the page: cards, one task with its peers side by side, and the form that makes one.
 
-The views are pure and take the inbox's `TaskProgress`; `panels.py` has their routes. The form calls the verb that makes
+The views are pure and take the inbox's `TaskProgress`. The form calls the verb that makes
 the task, its worktree and what its agent needs there. A form that is sent twice makes one task: it carries a key, by
 which the answer to the first is found again.
 """
@@ -23,7 +23,7 @@ from harken.errors import HarkenError
 from harken.hosts.registry import host_title, hosts
 from harken.inbox.results import TaskProgress
 from harken.inbox.views import TimelineItem
-from harken.model import Mailbox, TaskId, TaskState, fresh_id
+from harken.model import Mailbox, Priority, TaskId, TaskState, fresh_id
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page.links import mailbox_href, task_href
 from harken.surfaces.web.page.markdown import visible
@@ -190,14 +190,67 @@ class TaskForm:
         )
 
 
-class NewTaskPages:
-    """The form for a task, and what comes of it."""
+class TaskPages:
+    """The tasks, one with its peers, and the form for a task and what comes of it."""
 
     def __init__(self, context: WebContext, pages: PageRenderer) -> None:
         self._context = context
         self._pages = pages
         self._making = anyio.Lock()
         self._made: OrderedDict[str, MadeTask] = OrderedDict()
+
+    async def show_all(self, request: Request) -> Response:
+        """Show the tasks, the done ones on demand."""
+        after = self._context.ticker.newest
+        is_all = request.query_params.get("all") == "1"
+        every = await self._context.tasks.list(with_done=True)
+        chosen = [each for each in every if is_all or each.state is not TaskState.DONE]
+        lines = task_lines(chosen, every)
+        return await self._pages.page(
+            "panels/tasks.html.j2",
+            here="/tasks",
+            title="Tasks",
+            after=after,
+            now=self._context.clock.now(),
+            note=counts_of(lines),
+            lines=lines,
+            is_all=is_all,
+            done=sum(1 for each in every if each.state is TaskState.DONE),
+        )
+
+    async def show(self, request: Request) -> Response:
+        """Show a task and its peers side by side."""
+        after = self._context.ticker.newest
+        own = await self._context.tasks.show(request.path_params["task"])
+        every = await self._context.tasks.list(with_done=True)
+        shown, left = side_by_side(own, every)
+        titles = {each.task.id: each.task.title for each in every}
+        columns = [await self._column(each, task_line(each, titles)) for each in shown]
+        return await self._pages.page(
+            "panels/task.html.j2",
+            here=mailbox_href(own.task.mailbox),
+            title=own.task.title,
+            after=after,
+            now=self._context.clock.now(),
+            own=columns[0].line,
+            columns=columns,
+            left=[task_line(each, titles) for each in left],
+        )
+
+    async def _column(self, standing: TaskProgress, line: TaskLine) -> TaskColumn:
+        mailbox = standing.task.mailbox
+        timeline = await self._context.views.timeline(mailbox=mailbox, limit=SHOWN_MESSAGES)
+        normal = await self._context.views.forecast(mailbox, Priority.NORMAL.value)
+        high = await self._context.views.forecast(mailbox, Priority.HIGH.value)
+        return TaskColumn(
+            line=line,
+            items=timeline.items,
+            since=timeline.older,
+            newest=timeline.newest,
+            outlook=normal.sentence,
+            urgent_outlook=high.sentence,
+            key=fresh_id("", 20),
+        )
 
     async def ask(self, request: Request) -> Response:
         """Answer with an empty form, or one with a folder in it."""
@@ -248,11 +301,13 @@ class NewTaskPages:
             self._made.popitem(last=False)
 
 
-def new_task_routes(context: WebContext) -> list[Route]:
-    """Return the routes of the form for a task."""
+def task_routes(context: WebContext) -> list[Route]:
+    """Return the routes of tasks."""
     pages = PageRenderer(context)
-    asked = NewTaskPages(context, pages)
+    tasks = TaskPages(context, pages)
     return [
-        Route("/tasks/new", answered(pages, asked.ask), methods=["GET"]),
-        Route("/do/task", answered(pages, asked.make), methods=["POST"]),
+        Route("/tasks", answered(pages, tasks.show_all), methods=["GET"]),
+        Route("/t/{task}", answered(pages, tasks.show), methods=["GET"]),
+        Route("/tasks/new", answered(pages, tasks.ask), methods=["GET"]),
+        Route("/do/task", answered(pages, tasks.make), methods=["POST"]),
     ]
