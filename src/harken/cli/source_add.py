@@ -242,7 +242,7 @@ def _context(home: Home, *, can_ask: bool) -> tuple[SetupContext, list[Path]]:
 
 def _checking(home: Home, seconds: float) -> CheckContext:
     def running() -> RunningSources:
-        with DaemonClient(home, on_wait=start_notice()) as daemon:
+        with DaemonClient(home, notice=start_notice) as daemon:
             base = str(daemon.ask("status")["daemon"].get("hooks_url", ""))
             found = daemon.ask("source_list")["sources"]
         states = {each["name"]: (SourceState(each["state"]), str(each["reason"])) for each in found}

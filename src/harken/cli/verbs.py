@@ -121,7 +121,7 @@ class Invocation:
         from harken.cli.progress import start_notice
         from harken.control.client import DaemonClient
 
-        return DaemonClient(self.home, can_start=can_start, on_wait=start_notice())
+        return DaemonClient(self.home, can_start=can_start, notice=start_notice)
 
     def ask(self, method: str, /, **params: object) -> Result:
         """Ask the daemon one verb."""

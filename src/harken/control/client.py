@@ -134,10 +134,12 @@ class DaemonConnection:
 class DaemonClient:
     """The daemon of a home, as a verb sees it: there when asked, started again if need be."""
 
-    def __init__(self, home: Home, *, can_start: bool = True, on_wait: Callable[[float], None] | None = None) -> None:
+    def __init__(
+        self, home: Home, *, can_start: bool = True, notice: Callable[[], Callable[[float], None]] | None = None
+    ) -> None:
         self._home = home
         self._can_start = can_start
-        self._on_wait = on_wait
+        self._notice = notice
         self._client: DaemonConnection | None = None
         self.tries = 0
 
@@ -180,7 +182,7 @@ class DaemonClient:
                 raise
         from harken.control.start import start
 
-        start(self._home, self._on_wait)
+        start(self._home, self._notice() if self._notice else None)
         return DaemonConnection(*dial(self._home))
 
     def _hang_up(self) -> None:

@@ -50,6 +50,17 @@ class SendResult:
     forecast: Forecast
     file: str = ""  # where its text is in the folder of its task, if it was put there
 
+    def as_json(self) -> dict[str, object]:
+        """Return it as programs get it."""
+        return {
+            "id": self.message.id,
+            "mailbox": self.message.mailbox,
+            "seq": self.message.seq,
+            "state": "queued" if self.is_new else "known",
+            "forecast": {"outlook": self.forecast.outlook.value, "sentence": self.forecast.sentence},
+            **({"file": self.file} if self.file else {}),
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullResult:

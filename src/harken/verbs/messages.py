@@ -124,7 +124,7 @@ async def _send(context: CallContext, a: Send) -> object:
         conversation=a.conversation,
         upstream_id=a.upstream_id,
     )
-    return shapes.sent(sent)
+    return sent.as_json()
 
 
 async def _shown(context: CallContext, messages: Sequence[Message]) -> object:
@@ -421,7 +421,7 @@ async def _channel_inject(context: CallContext, a: InjectChannel) -> object:
     context.caller.require_owner("inject channel messages")
     messages = await context.channels.to_inject(a.channel, a.source)
     sent = await context.channels.inject(context.caller, render.injected(messages), to=a.to, key=a.key)
-    return {**shapes.sent(sent), "injected": [message.id for message in messages]}
+    return {**sent.as_json(), "injected": [message.id for message in messages]}
 
 
 CHANNEL_VERBS: Final = (

@@ -17,14 +17,12 @@ from harken.inbox.results import (
     Omission,
     PullResult,
     ReplyRow,
-    SendResult,
     Status,
     SurfaceRecord,
     TaskProgress,
 )
 from harken.ingest.sanitise import clean, one_line
 from harken.model import (
-    TASK,
     Consumer,
     Delivery,
     DeliveryState,
@@ -79,18 +77,6 @@ def channel(value: ChannelCard) -> dict[str, object]:
         "newest": None
         if newest is None
         else {"id": newest.id, "mailbox": newest.mailbox, "seq": newest.seq, "preview": newest.text[:PREVIEW_CHARS]},
-    }
-
-
-def sent(value: SendResult) -> dict[str, object]:
-    """An accepted message."""
-    return {
-        "id": value.message.id,
-        "mailbox": value.message.mailbox,
-        "seq": value.message.seq,
-        "state": "queued" if value.is_new else "known",
-        "forecast": {"outlook": value.forecast.outlook.value, "sentence": value.forecast.sentence},
-        **({"file": value.file} if value.file else {}),
     }
 
 
@@ -206,11 +192,6 @@ def piece(value: Piece) -> dict[str, object]:
     message = {**record(value.message), "content_text_sanitized": value.text}
     length = len(value.message.text)
     return {"message": message, "offset": value.start, "length": length, "next_offset": value.next_start}
-
-
-def sent_to_task(value: SendResult) -> dict[str, object]:
-    """A message that a task was sent."""
-    return {**sent(value), "task": value.message.mailbox.removeprefix(TASK)}
 
 
 def source(value: SourceReport) -> dict[str, object]:

@@ -17,7 +17,7 @@ from harken.errors import HarkenError, NotFound, UserError
 from harken.hosts.registry import host_name
 from harken.inbox.results import PullResult, TaskProgress
 from harken.inbox.tasks import NewTask
-from harken.model import Task, TaskId
+from harken.model import TASK, Task, TaskId
 from harken.verbs import shapes
 from harken.verbs.verb import (
     FROM_OUTSIDE,
@@ -262,7 +262,7 @@ async def _task_rm(context: CallContext, a: TaskRemove) -> object:
 async def _send_to_task(context: AnyCall, a: SendToTask) -> object:
     key = context.send_key(a.key, a.task_id, a.body)
     sent = await context.tasks.send(context.caller, a.task_id, a.body, priority=a.priority, key=key, as_file=a.as_file)
-    return shapes.sent_to_task(sent)
+    return {**sent.as_json(), "task": sent.message.mailbox.removeprefix(TASK)}
 
 
 async def _send_to_peer(context: AnyCall, a: SendToPeer) -> object:
@@ -270,7 +270,7 @@ async def _send_to_peer(context: AnyCall, a: SendToPeer) -> object:
     sent = await context.tasks.send_to_peer(
         context.caller, a.body, peer=a.peer, priority=a.priority, cwd=a.cwd, key=key, as_file=a.as_file
     )
-    return shapes.sent_to_task(sent)
+    return {**sent.as_json(), "task": sent.message.mailbox.removeprefix(TASK)}
 
 
 def _forms(task: Task) -> MessageForms:
