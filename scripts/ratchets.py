@@ -13,7 +13,8 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -25,6 +26,7 @@ MAX_FUNCTION_STATEMENTS: Final = 40
 MAX_SUPPRESSIONS: Final = 6
 MIN_REASON_WORDS: Final = 2
 MAX_ONE_IMPORTER_PERCENT: Final = 30
+MAX_IMPORT_CHAIN: Final = 14
 ENOUGH_MODULES: Final = 20  # a share of fewer says nothing
 MAX_VAGUE_WORDS: Final = 0.4  # in 1,000 words of docstrings
 ENOUGH_WORDS: Final = 1_000  # a rate over fewer says nothing
@@ -47,7 +49,7 @@ SOURCES: Final = "src/harken/sources/"
 KIND_DECLARATION: Final = "/kind.py"
 # The protocol's own name; and a word that means something else there.
 NO_KIND_NAMES: Final = frozenset({"mcp"})
-OTHER_MEANINGS: Final = frozenset({("src/harken/verbs/shapes.py", "outlook")})
+OTHER_MEANINGS: Final = frozenset({("src/harken/inbox/results.py", "outlook")})
 DECLARATION: Final = "host.py"
 NAMING_FIELDS: Final = frozenset({"name", "title", "aliases"})
 LOCK_FILES: Final = ("requirements.lock", "requirements-dev.lock")
@@ -149,6 +151,7 @@ class Rule(StrEnum):
     CLASS_NAME = "class-name"
     PARTICIPLE_CLASS = "participle-class"
     ONE_IMPORTER = "one-importer"
+    IMPORT_CHAIN = "import-chain"
     VAGUE_DOCSTRING = "vague-docstring"
     LOCK_PLACE = "lock-place"
     LOCK_HASH = "lock-hash"
@@ -192,6 +195,7 @@ def check(root: Path, max_suppressions: int = MAX_SUPPRESSIONS) -> list[Finding]
     findings += source_kind_name(files)
     findings += class_name(files)
     findings += one_importer(files)
+    findings += import_chain(files)
     findings += vague_docstring(files)
     findings += [finding for name in LOCK_FILES for finding in lock_file(root, name)]
     return sorted(findings)
@@ -392,19 +396,46 @@ def participle_class(file: SourceFile) -> Iterator[Finding]:
 
 def one_importer(files: list[SourceFile]) -> Iterator[Finding]:
     """Most modules are of use to several others: one that serves a single module is often a part of it."""
-    modules = {_module_of(file.path): file for file in files if file.path.startswith("src/")}
-    importers: dict[str, set[str]] = {name: set() for name in modules}
-    for name, file in modules.items():
-        for node in ast.walk(file.tree):
-            for imported in _imported_names(node):
-                found = imported if imported in modules else imported.rpartition(".")[0]
-                if found in modules and found != name:
-                    importers[found].add(name)
-    single = sorted(name for name, users in importers.items() if len(users) == 1)
-    percent = round(100 * len(single) / max(1, len(modules)))
-    if len(modules) >= ENOUGH_MODULES and percent > MAX_ONE_IMPORTER_PERCENT:
+    imports = _imports(files)
+    users = Counter(imported for names in imports.values() for imported in names)
+    single = sorted(name for name in imports if users[name] == 1)
+    percent = round(100 * len(single) / max(1, len(imports)))
+    if len(imports) >= ENOUGH_MODULES and percent > MAX_ONE_IMPORTER_PERCENT:
         why = f"{percent} % of the modules have one importer, at most {MAX_ONE_IMPORTER_PERCENT} %: merge some"
-        yield modules[single[-1]].finding(1, Rule.ONE_IMPORTER, why)
+        file = next(file for file in files if _module_of(file.path) == single[-1])
+        yield file.finding(1, Rule.ONE_IMPORTER, why)
+
+
+def import_chain(files: list[SourceFile]) -> Iterator[Finding]:
+    """What a module is built on is near: through a long chain nobody sees what a change at its end does."""
+    imports = _imports(files)
+    chains: dict[str, list[str]] = {}
+
+    def longest(name: str, above: frozenset[str]) -> list[str]:
+        if name not in chains:
+            below = (longest(each, above | {name}) for each in imports[name] if each not in above)
+            chains[name] = [name, *max(below, key=len, default=[])]
+        return chains[name]
+
+    chain = max((longest(name, frozenset({name})) for name in imports), key=len, default=[])
+    if len(chain) > MAX_IMPORT_CHAIN:
+        file = next(file for file in files if _module_of(file.path) == chain[0])
+        why = f"{len(chain)} modules import each other in a row, at most {MAX_IMPORT_CHAIN}: {' > '.join(chain)}"
+        yield file.finding(1, Rule.IMPORT_CHAIN, why)
+
+
+def _imports(files: list[SourceFile]) -> Mapping[str, frozenset[str]]:
+    """Return the modules of the package that each imports, also for types only."""
+    modules = {_module_of(file.path): file for file in files if file.path.startswith("src/")}
+
+    def imported(name: str, file: SourceFile) -> Iterator[str]:
+        for node in ast.walk(file.tree):
+            for each in _imported_names(node):
+                found = each if each in modules else each.rpartition(".")[0]
+                if found in modules and found != name:
+                    yield found
+
+    return {name: frozenset(imported(name, file)) for name, file in modules.items()}
 
 
 def vague_docstring(files: list[SourceFile]) -> Iterator[Finding]:

@@ -231,6 +231,17 @@ def test_few_modules_have_one_importer_only(tmp_path: Path) -> None:
     assert _found(tmp_path, "src/harken/use.py", most) == []
 
 
+def test_no_chain_of_imports_is_long(tmp_path: Path) -> None:
+    """A reader follows a name from module to module; after a dozen the question is forgotten."""
+    for number in range(13):
+        _found(tmp_path, f"src/harken/part{number}.py", f"from harken import part{number + 1}\n")
+    assert _found(tmp_path, "src/harken/part13.py", "") == []
+    found = _found(tmp_path, "src/harken/part13.py", "from harken import part14, part0\n")
+    assert found == []
+    _found(tmp_path, "src/harken/part14.py", "")
+    assert [rule for _, _, rule in _found(tmp_path, "src/harken/use.py", "")] == [Rule.IMPORT_CHAIN]
+
+
 def test_docstrings_name_who_does_what(tmp_path: Path) -> None:
     """Whoever is charming in a sentence, and cannot be searched for in a hundred thousand words."""
     named, vague = "The reader waits for it. " * 200, "Whoever reads it waits. "
@@ -247,6 +258,7 @@ def test_every_rule_is_shown_to_fail() -> None:
         Rule.SOURCE_KIND_NAME,
         Rule.CLASS_NAME,
         Rule.ONE_IMPORTER,
+        Rule.IMPORT_CHAIN,
         Rule.VAGUE_DOCSTRING,
     }
     assert {case.rule for case in CASES} | of_several_files == set(Rule)
