@@ -11,10 +11,11 @@ before any answer stays in the file for ever, and proves nothing.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from harken.sessions.events import HookEvent, HookMoment
 from harken.sessions.turns import holds
@@ -61,40 +62,32 @@ def hook_sample(
     return HookSample(moment=moment, payload={**common, **payload}, event=HookEvent(**said))
 
 
-class HookAdapter(Protocol):
+class HookAdapter(ABC):
     """How one host's hooks speak. Implemented once per host, as a value without state."""
 
-    @property
-    def name(self) -> str:
-        """The host's name."""
-        ...
+    name: ClassVar[str]  # the host's
+    most_chars: ClassVar[Mapping[HookMoment, int]]  # a moment that is missing carries nothing to the model
+    voices: ClassVar[Mapping[HookMoment, Voice]]  # in which the model takes a text
+    most_stops: ClassVar[int] = 0  # how often in a row the end of a turn may be held up; 0 when it cannot
 
-    @property
-    def most_chars(self) -> Mapping[HookMoment, int]:
-        """How many characters each moment can carry; a moment that is missing carries nothing to the model."""
-        ...
-
-    @property
-    def voices(self) -> Mapping[HookMoment, Voice]:
-        """The `Voice` in which the model takes a text, by moment."""
-        ...
-
-    @property
-    def most_stops(self) -> int:
-        """How often in a row the end of a turn may be held up; 0 when it cannot."""
-        ...
-
+    @abstractmethod
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means, None when there is nothing to do (a payload that is not this host's)."""
-        ...
 
+    @abstractmethod
     def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return what to print so that the model gets the text."""
-        ...
 
     def context(self, moment: HookMoment, watch: str) -> HookAnswer:
         """Return what to print without a text; `watch` is the session's bell, for hosts that watch a file."""
-        ...
+        del moment, watch
+        return SILENCE
+
+
+def payload_text(payload: Mapping[str, object], key: str) -> str:
+    """Return a text of a payload; empty when it is missing, or no text."""
+    value = payload.get(key)
+    return value if isinstance(value, str) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, above_an_answer, hook_sample
+from harken.hosts.hook import (
+    SILENCE,
+    Hello,
+    HookAdapter,
+    HookAnswer,
+    HookSample,
+    Voice,
+    above_an_answer,
+    hook_sample,
+    payload_text,
+)
 from harken.sessions.events import HookEvent, HookMoment
 
 EVENTS: Final[Mapping[HookMoment, str]] = MappingProxyType(
@@ -41,26 +50,17 @@ _VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(dict.fromkeys(_MOS
 _GOES_ON: Final = frozenset({"clear", "resume"})
 
 
-@dataclass(frozen=True, slots=True)
-class ClaudeCodeHooks:
+class ClaudeCodeHooks(HookAdapter):
     """The hooks of Claude Code."""
 
-    name: str = "claude-code"
-    most_stops: int = MOST_STOPS
-
-    @property
-    def most_chars(self) -> Mapping[HookMoment, int]:
-        """How many characters each moment can carry."""
-        return _MOST_CHARS
-
-    @property
-    def voices(self) -> Mapping[HookMoment, Voice]:
-        """The `Voice` in which the model takes a text, by moment."""
-        return _VOICES
+    name = "claude-code"
+    most_chars = _MOST_CHARS
+    voices = _VOICES
+    most_stops = MOST_STOPS
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for an event that is not the one this moment stands for."""
-        native = _text(payload, "session_id")
+        native = payload_text(payload, "session_id")
         # Copilot runs the plugins that a project has for Claude Code, and drops what their hooks say.
         is_elsewhere = "COPILOT_CLI" in hello.env and "timestamp" in payload
         if not native or is_elsewhere or payload.get("hook_event_name") != EVENTS[moment]:
@@ -69,15 +69,15 @@ class ClaudeCodeHooks:
             moment=moment,
             native=native,
             pid=_pid(hello.env.get("CLAUDE_PID", "")),
-            cwd=_text(payload, "cwd") or hello.cwd,
-            turn=_text(payload, "prompt_id"),
-            prompt=_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
-            transcript=_text(payload, "transcript_path"),
+            cwd=payload_text(payload, "cwd") or hello.cwd,
+            turn=payload_text(payload, "prompt_id"),
+            prompt=payload_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
+            transcript=payload_text(payload, "transcript_path"),
             is_subagent=bool(payload.get("agent_id")),
             is_step=moment is HookMoment.TOOL,
-            is_compacted=moment is HookMoment.START and _text(payload, "source") == "compact",
+            is_compacted=moment is HookMoment.START and payload_text(payload, "source") == "compact",
             is_continued=moment is HookMoment.STOP and payload.get("stop_hook_active") is True,
-            keeps_running=moment is HookMoment.END and _text(payload, "reason") in _GOES_ON,
+            keeps_running=moment is HookMoment.END and payload_text(payload, "reason") in _GOES_ON,
         )
 
     def answer(self, moment: HookMoment, text: str) -> HookAnswer:
@@ -100,11 +100,6 @@ HOOKS: Final[HookAdapter] = ClaudeCodeHooks()
 
 def _output(moment: HookMoment, fields: Mapping[str, object]) -> HookAnswer:
     return HookAnswer(stdout=json.dumps({"hookSpecificOutput": {"hookEventName": EVENTS[moment], **fields}}))
-
-
-def _text(payload: Mapping[str, object], key: str) -> str:
-    value = payload.get(key)
-    return value if isinstance(value, str) else ""
 
 
 def _pid(value: str) -> int:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, hook_sample
+from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, hook_sample, payload_text
 from harken.sessions.events import HookEvent, HookMoment
 
 NAME: Final = "codex"
@@ -38,37 +37,28 @@ _VOICES: Final[Mapping[HookMoment, Voice]] = dict.fromkeys(_MOST_CHARS, Voice.US
 _MOST_STOPS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class CodexHooks:
+class CodexHooks(HookAdapter):
     """The hooks of Codex."""
 
-    name: str = NAME
-    most_stops: int = _MOST_STOPS
-
-    @property
-    def most_chars(self) -> Mapping[HookMoment, int]:
-        """How many characters each moment can carry."""
-        return _MOST_CHARS
-
-    @property
-    def voices(self) -> Mapping[HookMoment, Voice]:
-        """The `Voice` in which the model takes a text."""
-        return _VOICES
+    name = NAME
+    most_chars = _MOST_CHARS
+    voices = _VOICES
+    most_stops = _MOST_STOPS
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for what is not Codex's, or not of this moment."""
-        native = _text(payload, "session_id")
-        if not native or _text(payload, "hook_event_name") != EVENTS.get(moment):
+        native = payload_text(payload, "session_id")
+        if not native or payload_text(payload, "hook_event_name") != EVENTS.get(moment):
             return None
         return HookEvent(
             moment=moment,
             native=native,
-            turn=_text(payload, "turn_id"),
-            cwd=_text(payload, "cwd") or hello.cwd,
-            prompt=_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
-            transcript=_text(payload, "transcript_path"),
+            turn=payload_text(payload, "turn_id"),
+            cwd=payload_text(payload, "cwd") or hello.cwd,
+            prompt=payload_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
+            transcript=payload_text(payload, "transcript_path"),
             # A helper's hooks name the conversation that it works for, and the helper beside it.
-            is_subagent=bool(_text(payload, "agent_id")),
+            is_subagent=bool(payload_text(payload, "agent_id")),
             is_continued=payload.get("stop_hook_active") is True,
         )
 
@@ -84,19 +74,9 @@ class CodexHooks:
             return _printed({"hookSpecificOutput": {"hookEventName": EVENTS[moment], "additionalContext": sound}})
         return SILENCE
 
-    def context(self, moment: HookMoment, watch: str) -> HookAnswer:
-        """Return what to print when there is no text: nothing, for Codex watches no files."""
-        del moment, watch
-        return SILENCE
-
 
 def _printed(answer: Mapping[str, object]) -> HookAnswer:
     return HookAnswer(stdout=json.dumps(answer) + "\n")
-
-
-def _text(payload: Mapping[str, object], name: str) -> str:
-    value = payload.get(name)
-    return value if isinstance(value, str) else ""
 
 
 HOOKS: Final[HookAdapter] = CodexHooks()

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, hook_sample
+from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, hook_sample, payload_text
 from harken.sessions.events import HookEvent, HookMoment
 from harken.sessions.turns import holds
 
@@ -36,36 +35,27 @@ _VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(
 _MOST_STOPS: Final = 6
 
 
-@dataclass(frozen=True, slots=True)
-class CopilotHooks:
+class CopilotHooks(HookAdapter):
     """The hooks of Copilot CLI."""
 
-    name: str = NAME
-    most_stops: int = _MOST_STOPS
-
-    @property
-    def most_chars(self) -> Mapping[HookMoment, int]:
-        """How many characters each moment can carry."""
-        return _MOST_CHARS
-
-    @property
-    def voices(self) -> Mapping[HookMoment, Voice]:
-        """The `Voice` in which the model takes a text."""
-        return _VOICES
+    name = NAME
+    most_chars = _MOST_CHARS
+    voices = _VOICES
+    most_stops = _MOST_STOPS
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for what is not Copilot's."""
-        native = _text(payload, "sessionId")
+        native = payload_text(payload, "sessionId")
         if not native:
             return None
         return HookEvent(
             moment=moment,
             native=native,
-            cwd=_text(payload, "cwd") or hello.cwd,
-            prompt=_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
-            transcript=_text(payload, "transcriptPath"),
+            cwd=payload_text(payload, "cwd") or hello.cwd,
+            prompt=payload_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
+            transcript=payload_text(payload, "transcriptPath"),
             # A helper has a session id of its own and names the one it works for.
-            is_subagent=bool(_text(payload, "parentAgentId")),
+            is_subagent=bool(payload_text(payload, "parentAgentId")),
             is_continued=payload.get("stop_hook_active") is True,
         )
 
@@ -75,16 +65,6 @@ class CopilotHooks:
             return SILENCE
         said = {"decision": "block", "reason": text} if moment is HookMoment.STOP else {"additionalContext": text}
         return HookAnswer(stdout=json.dumps(said) + "\n")
-
-    def context(self, moment: HookMoment, watch: str) -> HookAnswer:
-        """Return what to print when there is no text: nothing, for Copilot watches no files."""
-        del moment, watch
-        return SILENCE
-
-
-def _text(payload: Mapping[str, object], name: str) -> str:
-    value = payload.get(name)
-    return value if isinstance(value, str) else ""
 
 
 HOOKS: Final[HookAdapter] = CopilotHooks()

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, hook_sample
+from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, hook_sample, payload_text
 from harken.sessions.events import HookEvent, HookMoment
 from harken.sessions.turns import holds
 
@@ -42,38 +41,29 @@ _MOST_STOPS: Final = 3
 _CANCELLED: Final = ("Command was cancelled by user", "<untrusted_context>\nCommand was cancelled by user")
 
 
-@dataclass(frozen=True, slots=True)
-class GeminiHooks:
+class GeminiHooks(HookAdapter):
     """The hooks of Gemini CLI."""
 
-    name: str = NAME
-    most_stops: int = _MOST_STOPS
-
-    @property
-    def most_chars(self) -> Mapping[HookMoment, int]:
-        """How many characters each moment can carry."""
-        return _MOST_CHARS
-
-    @property
-    def voices(self) -> Mapping[HookMoment, Voice]:
-        """The `Voice` in which the model takes a text."""
-        return _VOICES
+    name = NAME
+    most_chars = _MOST_CHARS
+    voices = _VOICES
+    most_stops = _MOST_STOPS
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for what is not Gemini's, or not of this moment."""
-        native = _text(payload, "session_id")
-        if not native or _text(payload, "hook_event_name") != EVENTS.get(moment):
+        native = payload_text(payload, "session_id")
+        if not native or payload_text(payload, "hook_event_name") != EVENTS.get(moment):
             return None
         is_interrupted = moment is HookMoment.TOOL and _is_cancelled(payload)
         return HookEvent(
             moment=HookMoment.STOP if is_interrupted else moment,
             native=native,
-            cwd=_text(payload, "cwd") or hello.cwd,
-            prompt=_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
-            transcript=_text(payload, "transcript_path"),
+            cwd=payload_text(payload, "cwd") or hello.cwd,
+            prompt=payload_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
+            transcript=payload_text(payload, "transcript_path"),
             is_interrupted=is_interrupted,
             is_continued=payload.get("stop_hook_active") is True,
-            keeps_running=moment is HookMoment.END and _text(payload, "reason") == CLEARED,
+            keeps_running=moment is HookMoment.END and payload_text(payload, "reason") == CLEARED,
         )
 
     def answer(self, moment: HookMoment, text: str) -> HookAnswer:
@@ -84,11 +74,6 @@ class GeminiHooks:
             return _printed({"decision": "block", "reason": text})
         return _printed({"hookSpecificOutput": {"hookEventName": EVENTS[moment], "additionalContext": text}})
 
-    def context(self, moment: HookMoment, watch: str) -> HookAnswer:
-        """Return what to print when there is no text: nothing, for Gemini watches no files."""
-        del moment, watch
-        return SILENCE
-
 
 def _is_cancelled(payload: Mapping[str, object]) -> bool:
     response = payload.get("tool_response")
@@ -98,11 +83,6 @@ def _is_cancelled(payload: Mapping[str, object]) -> bool:
 
 def _printed(answer: Mapping[str, object]) -> HookAnswer:
     return HookAnswer(stdout=json.dumps(answer) + "\n")
-
-
-def _text(payload: Mapping[str, object], name: str) -> str:
-    value = payload.get(name)
-    return value if isinstance(value, str) else ""
 
 
 HOOKS: Final[HookAdapter] = GeminiHooks()

@@ -8,12 +8,11 @@ opencode cannot be kept from ending a turn: what waits then wakes it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, hook_sample
+from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, hook_sample, payload_text
 from harken.sessions.events import HookEvent, HookMoment
 
 NAME: Final = "opencode"
@@ -26,34 +25,24 @@ _VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(
 _MOST_CHARS: Final[Mapping[HookMoment, int]] = MappingProxyType(dict.fromkeys(_VOICES, MOST_CHARS))
 
 
-@dataclass(frozen=True, slots=True)
-class OpencodeHooks:
+class OpencodeHooks(HookAdapter):
     """The hooks of opencode."""
 
-    name: str = NAME
-    most_stops: int = 0
-
-    @property
-    def most_chars(self) -> Mapping[HookMoment, int]:
-        """How many characters each moment can carry."""
-        return _MOST_CHARS
-
-    @property
-    def voices(self) -> Mapping[HookMoment, Voice]:
-        """The `Voice` in which the model takes a text."""
-        return _VOICES
+    name = NAME
+    most_chars = _MOST_CHARS
+    voices = _VOICES
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for what is not the plugin's."""
-        native = _text(payload, "session_id")
+        native = payload_text(payload, "session_id")
         if not native:
             return None
         return HookEvent(
             moment=moment,
             native=native,
-            cwd=_text(payload, "cwd") or hello.cwd,
-            turn=_text(payload, "turn"),
-            prompt=_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
+            cwd=payload_text(payload, "cwd") or hello.cwd,
+            turn=payload_text(payload, "turn"),
+            prompt=payload_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
             results=_results(payload),
             is_step=moment is HookMoment.TOOL and payload.get("is_step") is True,
             is_interrupted=moment is HookMoment.STOP and payload.get("is_interrupted") is True,
@@ -63,11 +52,6 @@ class OpencodeHooks:
         """Return the text as it is: the plugin puts it into place."""
         return HookAnswer(stdout=text) if moment in _MOST_CHARS else SILENCE
 
-    def context(self, moment: HookMoment, watch: str) -> HookAnswer:
-        """Return nothing: the plugin looks at no bell but the host's."""
-        del moment, watch
-        return SILENCE
-
 
 HOOKS: Final[HookAdapter] = OpencodeHooks()
 
@@ -76,11 +60,6 @@ def _results(payload: Mapping[str, object]) -> tuple[str, ...] | None:
     """Return what a result of Harken's own tools carried; None of a plugin that an older version wrote."""
     found = payload.get("results")
     return tuple(str(each) for each in found[:MOST_RESULTS]) if isinstance(found, list) else None
-
-
-def _text(payload: Mapping[str, object], name: str) -> str:
-    value = payload.get(name)
-    return value if isinstance(value, str) else ""
 
 
 # `SAMPLES`: payloads as version 1.18.33 was seen to send them, and what each means.

@@ -10,12 +10,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, above_an_answer, hook_sample
+from harken.hosts.hook import (
+    SILENCE,
+    Hello,
+    HookAdapter,
+    HookAnswer,
+    HookSample,
+    Voice,
+    above_an_answer,
+    hook_sample,
+    payload_text,
+)
 from harken.sessions.events import HookEvent, HookMoment
 
 NAME: Final = "qwen-code"
@@ -48,44 +57,39 @@ _VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(
 _MOST_STOPS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class QwenHooks:
+class QwenHooks(HookAdapter):
     """The hooks of Qwen Code."""
 
-    name: str = NAME
-    most_stops: int = _MOST_STOPS
-
-    @property
-    def most_chars(self) -> Mapping[HookMoment, int]:
-        """How many characters each moment can carry."""
-        return _MOST_CHARS
-
-    @property
-    def voices(self) -> Mapping[HookMoment, Voice]:
-        """The `Voice` in which the model takes a text."""
-        return _VOICES
+    name = NAME
+    most_chars = _MOST_CHARS
+    voices = _VOICES
+    most_stops = _MOST_STOPS
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for what is not Qwen's, or not of this moment."""
-        native, event = _text(payload, "session_id"), _text(payload, "hook_event_name")
-        is_idle = event == IDLE_EVENT and moment is HookMoment.STOP and _text(payload, "notification_type") == IDLE
+        native, event = payload_text(payload, "session_id"), payload_text(payload, "hook_event_name")
+        is_idle = (
+            event == IDLE_EVENT and moment is HookMoment.STOP and payload_text(payload, "notification_type") == IDLE
+        )
         if not native or not (is_idle or event == EVENTS.get(moment)):
             return None
-        prompt = _text(payload, "prompt") if moment is HookMoment.PROMPT else ""
+        prompt = payload_text(payload, "prompt") if moment is HookMoment.PROMPT else ""
         is_step = moment is HookMoment.PROMPT and not prompt.strip() and "submitted_prompt" not in payload
         return HookEvent(
             moment=HookMoment.TOOL if is_step else moment,
             native=native,
             # The screen may be idle for a moment while the turn goes on: that says nothing of a turn.
-            turn=_text(payload, "prompt_id") if moment in {HookMoment.PROMPT, HookMoment.STOP} and not is_idle else "",
-            cwd=_text(payload, "cwd") or hello.cwd,
+            turn=payload_text(payload, "prompt_id")
+            if moment in {HookMoment.PROMPT, HookMoment.STOP} and not is_idle
+            else "",
+            cwd=payload_text(payload, "cwd") or hello.cwd,
             prompt=prompt,
-            transcript=_text(payload, "transcript_path"),
-            is_subagent=bool(_text(payload, "agent_id")),
+            transcript=payload_text(payload, "transcript_path"),
+            is_subagent=bool(payload_text(payload, "agent_id")),
             is_step=is_step,
             is_interrupted=is_idle,
             is_continued=payload.get("stop_hook_active") is True,
-            keeps_running=moment is HookMoment.END and _text(payload, "reason") == "clear",
+            keeps_running=moment is HookMoment.END and payload_text(payload, "reason") == "clear",
         )
 
     def answer(self, moment: HookMoment, text: str) -> HookAnswer:
@@ -98,19 +102,9 @@ class QwenHooks:
             return _printed({"hookSpecificOutput": {"hookEventName": PROMPT_EVENT, "additionalContext": text}})
         return SILENCE
 
-    def context(self, moment: HookMoment, watch: str) -> HookAnswer:
-        """Return what to print when there is no text: nothing, for Qwen watches no files for its hooks."""
-        del moment, watch
-        return SILENCE
-
 
 def _printed(answer: Mapping[str, object]) -> HookAnswer:
     return HookAnswer(stdout=json.dumps(answer) + "\n")
-
-
-def _text(payload: Mapping[str, object], name: str) -> str:
-    value = payload.get(name)
-    return value if isinstance(value, str) else ""
 
 
 HOOKS: Final[HookAdapter] = QwenHooks()
