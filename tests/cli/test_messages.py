@@ -16,6 +16,7 @@ from harken.config.home import Home
 from harken.control.client import DaemonClient
 from harken.inbox.inbox import MAX_OFFER, MAX_PAGE
 from tests.cli.rig import SECONDS, Json, Rig
+from tests.loss.rig import until
 
 RECORD = {
     "id", "mailbox", "seq", "received_at", "source", "channel", "chat_id", "from", "sender_id", "trust", "attention",
@@ -315,6 +316,19 @@ def test_ack_marks_as_seen_by_id_and_number(rig: Rig) -> None:
     third = _send(rig, "three", "--channel", "acks", "--from", "amy")
     assert rig.ok("ack", third["id"]) == f"{third['id']}  seen by you\n"
     assert rig.run("ack", third["id"]).err == "All of that was seen before.\n"
+
+
+def test_what_you_answer_is_listed_as_yours(rig: Rig) -> None:
+    """On screens the person is *you*; `owner` is what the store calls them."""
+    asked = _send(rig, "which branch", "--from", "alice", "--channel", "branches")
+    rig.ok("reply", asked["id"], "the main one")
+    until(lambda: "the main one" in rig.ok("list", "--channel", "branches"), "the answer has left", SECONDS)
+    (answer,) = rig.json("list", "--channel", "branches", "--mailbox", "replies")["messages"]
+    assert (answer["from"], answer["sender_id"]) == ("you", "owner")
+    shown = rig.ok("read", answer["id"])
+    assert "★ you: the main one" in shown
+    assert "from you" in shown
+    assert "owner" not in shown
 
 
 def test_reply_says_what_became_of_it(rig: Rig) -> None:

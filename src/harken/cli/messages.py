@@ -11,7 +11,7 @@ from time import monotonic
 import click
 
 from harken.cli.complete import channels, consumers, mailboxes, messages
-from harken.cli.output import Screen, clock_time, note_to_person, place_of
+from harken.cli.output import Screen, clock_time, is_yours, note_to_person, place_of
 from harken.cli.verbs import Invocation, verb_command, verb_option
 from harken.control.client import DaemonClient, Result
 from harken.display import YOU, author_name, one_line, reader_name
@@ -259,7 +259,8 @@ def _show_piece(screen: Screen, found: Result, limit: int | None) -> None:
 def _show_details(screen: Screen, details: Result) -> None:
     record = details["message"]
     screen.message(record)
-    facts = [record["mailbox"] + " " + place_of(record).split()[-1], f"from {record['sender_id']}"]
+    who = YOU if is_yours(record) else record["sender_id"]
+    facts = [record["mailbox"] + " " + place_of(record).split()[-1], f"from {who}"]
     facts += [
         "your own word" if record["trust"] == "owner" else f"trust {record['trust']}",
         record["kind"],

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from harken.cli.hints import at_home
-from harken.display import one_line, passes_for_you, visible
+from harken.display import YOU, one_line, passes_for_you, visible
 
 MIN_WIDTH = 20
 NARROW = 70
@@ -236,10 +236,15 @@ def in_brackets(place: str, when: str = "") -> str:
 
 def name_of(record: Record) -> str:
     """Return who said a message, for a place that has the mark already; a name that misleads has its id beside it."""
+    if is_yours(record):
+        return YOU
     name = unmarked(record["from"] or record["sender_id"])
-    if record["trust"] == "owner" and record["sender_id"] == "owner":
-        return name
     return f"{name} ({one_line(record['sender_id'])})" if passes_for_you(name) else name
+
+
+def is_yours(record: Record) -> bool:
+    """Whether you said a message here yourself; somebody whose word counts as yours has another id."""
+    return bool(record["trust"] == "owner" and record["sender_id"] == "owner")
 
 
 def place_of(record: Record) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from harken.display import author_name
 from harken.model import AGENT, INBOX, LOCAL, REPLIES, RUN, TASK, WATCH, Consumer, Draft, Mailbox, OutgoingReply, Sender
 
 _PROGRAMS = (AGENT, TASK, RUN)
@@ -27,7 +28,7 @@ class LocalSender:
         return await self._post(
             Draft(
                 source=LOCAL,
-                sender=Sender(reply.author, reply.author.removeprefix(AGENT)),
+                sender=Sender(reply.author, author_name(reply.author).removeprefix(AGENT)),
                 text=reply.body,
                 upstream_id=f"reply/{reply.key}",
                 refers_to=reply.to.upstream_id,
