@@ -23,6 +23,7 @@ from harken.sources.settings import (
     shaped,
     verbatim,
 )
+from harken.sources.setup import written
 
 PASTED = "hunter2-hunter2"
 DEFAULT = "https://service.example/v1.0"
@@ -134,6 +135,37 @@ def test_a_mistake_is_named_with_what_would_do(key: str, value: object, message:
     with pytest.raises(UserError) as caught:
         read(key, value)
     assert (caught.value.message, caught.value.hint) == (f"sources.ci.{key} {message}", hint)
+
+
+class OpenSettings(SourceSettings, frozen=True, kw_only=True):
+    """Numbers with a fraction for a limit, and with a limit on one side or none."""
+
+    fraction: Annotated[float, SettingKey("It.", least=0.01, most=3_600)] = 1.0
+    least: Annotated[int, SettingKey("It.", least=1)] = 1
+    most: Annotated[int, SettingKey("It.", most=9)] = 1
+    any: Annotated[int, SettingKey("It.")] = 1
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("fraction", "Use a number of seconds from 0.01 to 3600."),
+        ("least", "Use a number from 1 on."),
+        ("most", "Use a number up to 9."),
+        ("any", "Use a number."),
+    ],
+)
+def test_the_numbers_that_would_do_are_said_as_they_are(key: str, hint: str) -> None:
+    """A limit that is rounded names a number that is refused, and no limit is no number."""
+    with pytest.raises(UserError) as refused:
+        OpenSettings.read("one", {"kind": "sample", key: "x"})
+    assert refused.value.hint == hint
+
+
+def test_a_zero_that_was_given_is_written() -> None:
+    """Left out, it would not be judged, and the default would be in force instead of what a person said."""
+    given: dict[str, object] = {"poll": 0.0, "most": 0, "text": "", "list": (), "is_off": False}
+    assert written("sample", given) == {"kind": "sample", "poll": 0.0, "most": 0}
 
 
 def test_a_number_that_python_cannot_write_out_is_refused_like_any_other() -> None:

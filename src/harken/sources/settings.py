@@ -251,8 +251,15 @@ class _DeclaredKey:
             return "true or false"
         if self.kind in (int, float):
             unit = " of seconds" if self.kind is float else ""
-            return f"a number{unit} from {self.setting.least:.0f} to {self.setting.most:.0f}"
+            return f"a number{unit}{_span(self.setting.least, self.setting.most)}"
         return f"{self.setting.help[:1].lower()}{self.setting.help[1:].removesuffix('.')}"
+
+
+def _span(least: float, most: float) -> str:
+    """Return between which numbers one has to be, as people say it; nothing where any would do."""
+    if least == -inf:
+        return "" if most == inf else f" up to {most:.15g}"
+    return f" from {least:.15g} on" if most == inf else f" from {least:.15g} to {most:.15g}"
 
 
 @cache

@@ -115,9 +115,13 @@ class SourceSetup(ABC):
 
 
 def written(kind: str, values: Mapping[str, object]) -> dict[str, object]:
-    """Return an entry of these values, without the empty."""
+    """Return an entry of these values, without the empty; a number that is 0 was given, and is judged as any other."""
     entry = {"kind": kind, **values}
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in entry.items() if value}
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in entry.items()
+        if value or (isinstance(value, int | float) and value is not False)
+    }
 
 
 def text_of(values: SetupValues, key: str) -> str:
