@@ -112,6 +112,8 @@ def _fault(subject: str, exc: BaseException) -> PluginFault:
 
 
 def _reason(exc: BaseException) -> str:
+    while isinstance(exc, BaseExceptionGroup) and len(exc.exceptions) == 1:
+        exc = exc.exceptions[0]  # a group of tasks says of itself only that one of them has failed
     return f"{type(exc).__name__}: {exc}"[:_MOST_REASON]
 
 

@@ -226,7 +226,7 @@ def listed(rig: Rig, name: str) -> Json:
 def test_the_list_says_what_the_daemon_hears(fresh: Rig) -> None:
     """State, counts per channel and what was left out; a server's own words cannot act on the terminal."""
     fresh.home.mkdir(mode=0o700)
-    assert "source add NAME" in fresh.run("source", "list").err
+    assert "harken source add --help" in fresh.run("source", "list").err
     add(fresh, "ci", "huge*9000000=x", "noise=x", "deploys=one", options=("--channel", "deploys"))
     found = listed(fresh, "ci")
     assert (found["state"], found["counts"], found["dropped"]) == ("listening", {"deploys": 1}, {"noise": 1})

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harken.errors import UserError
 from tests.cli.rig import SECONDS, Json
 from tests.loss.rig import until
 from tests.plugins.test_bulletin import PluginRig, python
@@ -15,6 +16,35 @@ from tests.plugins.test_bulletin import PluginRig, python
 __all__ = ["python"]
 
 PLUGIN = Path(__file__).with_name("faulty") / "faulty_kind.py"
+CLUMSY = """
+from dataclasses import replace
+from faulty_kind import KIND
+from harken.plugins import LazyPart
+from harken.sources.settings import SourceOption
+from harken.sources.setup import SetupOutcome, SourceSetup, written
+
+class Setup(SourceSetup):
+    options = (SourceOption(flag="--fails-at", key="fails_at", help="At what it fails."),)
+    def entry(self, name, values, context):
+        context.keep_secret(name, "secret")
+        if values.get("fails_at"):
+            raise RuntimeError("no luck")
+        return written("clumsy", values)
+    def outcome(self, name, values, entry, context):
+        if not context.console.can_ask and name == "one":
+            raise RuntimeError("no luck")
+        return SetupOutcome()
+
+def read(name, table):
+    return table
+
+KIND = replace(
+    KIND,
+    name="clumsy",
+    setup=LazyPart("clumsy_kind:Setup"),
+    read_settings=LazyPart("clumsy_kind:read"),
+)
+"""
 GOOD = '[sources.good]\nkind = "faulty"\n'
 
 
@@ -110,6 +140,54 @@ def test_daemon_starts_with_a_source_that_fails(rig: PluginRig) -> None:
     assert (found["bad"]["state"], found["good"]["state"]) == ("needs person", "listening")
     assert "no luck at make" in found["bad"]["reason"]
     assert rig.json("send", "hello")["state"] == "queued"
+
+
+def test_commands_name_a_package_that_lacks_a_part(rig: PluginRig) -> None:
+    """Its author has to repair it, and whoever adds a source of another kind is not kept from it."""
+    helped = rig.ok("source", "add", "--help")
+    assert "A source that fails." in helped
+    assert "webhook" in helped
+    tries = (("add", "faulty", "--help"), ("add", "faulty", "more", "--word"), ("test", "good"))
+    for words in tries:
+        refused = rig.run("source", *words)
+        assert refused.code == UserError.exit_code
+        assert "faulty has failed: AttributeError" in refused.err or "good has failed: AttributeError" in refused.err
+    rig.ok("source", "remove", "good")
+
+
+def test_setup_that_fails_leaves_no_entry(rig: PluginRig) -> None:
+    """What was begun is taken back, also when it is the package's code that fails."""
+    described = describe(rig.python, "clumsy")
+    module = site(rig.python) / "clumsy_kind.py"
+    module.write_text(CLUMSY)
+    try:
+        for options in (("--fails-at", "entry"), ("--json",)):
+            refused = rig.run("source", "add", "clumsy", "one", *options)
+            assert "The kind of source clumsy has failed: RuntimeError: no luck" in refused.err
+            assert "one" not in rig.run("source", "list").err
+            assert list((rig.home / "secrets").iterdir()) == []
+    finally:
+        shutil.rmtree(described)
+        module.unlink()
+
+
+def test_kind_that_was_installed_while_the_daemon_ran_wants_a_restart(rig: PluginRig) -> None:
+    """The command knows it and the daemon does not: without a word of that, nobody finds out why."""
+    rig.ok("up")
+    described = describe(rig.python, "late")
+    module = site(rig.python) / "late_kind.py"
+    module.write_text(CLUMSY.replace("clumsy", "late"))
+    try:
+        refused = rig.run("source", "add", "late", "two")
+        assert "no sources of kind 'late'" in refused.err
+        assert "harken down, harken up" in refused.err
+        rig.ok("down")
+        rig.ok("up")
+        rig.ok("source", "add", "late", "two")
+        assert "two" in sources(rig)
+    finally:
+        shutil.rmtree(described)
+        module.unlink()
 
 
 def test_package_that_fails_when_it_is_imported_is_named(rig: PluginRig) -> None:

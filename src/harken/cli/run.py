@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from io import TextIOWrapper
 from types import TracebackType
@@ -18,6 +19,7 @@ from harken.cli.output import json_text
 from harken.cli.verbs import PIPE_CLOSED, harken
 from harken.display import visible
 from harken.errors import HarkenError, UserError
+from harken.plugins import PluginFault
 
 INTERRUPTED = 130
 
@@ -59,6 +61,8 @@ def _run(arguments: list[str]) -> int:
     try:
         code = harken.main(arguments, prog_name="harken", complete_var="_HARKEN_COMPLETE", standalone_mode=False)
     except HarkenError as exc:
+        if sys.flags.dev_mode and isinstance(exc, PluginFault):
+            traceback.print_exception(exc)  # for who writes the package
         return _show(exc, as_json=as_json)
     except click.UsageError as exc:
         verb = exc.ctx.command_path if exc.ctx else "harken"

@@ -14,6 +14,7 @@ from harken.cli.complete import configured_sources
 from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb, verb_command, verb_options
 from harken.display import one_line
+from harken.plugins import PluginFault, guard
 
 if TYPE_CHECKING:
     from harken.sources.settings import SourceOption
@@ -52,7 +53,7 @@ def list_sources(asked: Invocation) -> None:
     for fault in kinds().faults:
         note_to_person(fault)
     if not listed and not configured(asked.home):
-        note_to_person("There is no source. Add one: harken source add NAME --url URL")
+        note_to_person("There is no source. The kinds, and what each needs: harken source add --help")
 
 
 class AddGroup(click.Group):
@@ -69,7 +70,12 @@ class AddGroup(click.Group):
         from harken.sources.registry import kinds
 
         kind = kinds().by_name.get(name)
-        return None if kind is None else _add_command(kind)
+        if kind is None:
+            return None
+        try:
+            return _add_command(kind)
+        except PluginFault as fault:
+            return _refusal(kind, fault)
 
     def resolve_command(
         self, context: click.Context, args: list[str]
@@ -107,13 +113,32 @@ def add(context: click.Context, /, **_options: object) -> None:
 
 def _is_of(default: SourceKind, kind: SourceKind, args: list[str]) -> bool:
     """Whether the words are of the default kind after all: a server may be called like another kind."""
-    own, others = ({each.flag for each in one.setup()().options} for one in (default, kind))
+    own, others = ({each.flag for each in _setup(one).options} for one in (default, kind))
     return any(word.partition("=")[0] in own - others for word in args[: args.index("--") if "--" in args else None])
+
+
+def _setup(kind: SourceKind) -> SourceSetup:
+    def make() -> SourceSetup:
+        setup = kind.setup()
+        return setup()
+
+    return guard(f"The kind of source {kind.name}", make)
+
+
+def _refusal(kind: SourceKind, fault: PluginFault) -> click.Command:
+    """Return what stands for the command of a kind that cannot say what it needs: the others are listed with it."""
+
+    def run(**_words: object) -> None:
+        raise fault
+
+    words = click.Argument([MORE], nargs=-1, type=click.UNPROCESSED, required=False)
+    settings = {"ignore_unknown_options": True}
+    return click.Command(kind.name, settings, run, [words], short_help=kind.summary, add_help_option=False)
 
 
 def _add_command(kind: SourceKind) -> click.Command:
     """Return the command that adds a source of a kind, with the options of that kind and no others."""
-    setup = kind.setup()()
+    setup = _setup(kind)
 
     def run(asked: Invocation, *, name: str, is_restarted: bool, **options: object) -> None:
         from harken.cli.source_add import add_source
@@ -166,7 +191,7 @@ def _given(setup: SourceSetup, options: dict[str, object]) -> dict[str, object]:
     # In the order in which the kind declares them, whatever the order on the line.
     ordered = sorted(options, key=[*keys, *options].index)
     named = {keys.get(name, name): options[name] for name in ordered}
-    return {key: value for key, value in named.items() if value not in (None, "", (), False)}
+    return {key: value for key, value in named.items() if value is not False and value not in (None, "", ())}
 
 
 @verb("login")

@@ -39,7 +39,8 @@ from harken.hosts.connect.files import read
 from harken.hosts.registry import short
 from harken.ingest.redact import redact
 from harken.model import LOCAL, timestamp
-from harken.sources.check import CheckContext, RunningSources
+from harken.plugins import PluginFault, guard, guard_awaited
+from harken.sources.check import CheckContext, CheckReport, RunningSources
 from harken.sources.registry import kinds
 from harken.sources.setup import SECRETS_FOLDER, SetupContext, SetupValues, SourceSetup
 from harken.sources.source import SourceEntry, SourceKind, SourceSignIn, SourceState
@@ -86,8 +87,9 @@ def add_source(
     ensure(asked.home)
     can_ask = sys.stdin.isatty() and not asked.as_json
     context, kept = _context(asked.home, can_ask=can_ask)
-    name = name or setup.usual_name(values)
-    missing = _missing(setup, values)
+    subject = f"The kind of source {kind.name}"
+    name = name or guard(subject, setup.usual_name, values)
+    missing = _missing(subject, setup, values)
     is_guided = bool(missing) or not name
     if is_guided:
         if not can_ask:
@@ -95,10 +97,10 @@ def add_source(
         name = name or context.console.prompt(NAME_WANTED)
         values = setup.ask(name, values, context)
     check_name(name)
-    next_step = setup.next_step(values)
+    next_step = guard(subject, setup.next_step, values)
     try:
-        entry = setup.entry(name, values, context)
-        outcome = setup.outcome(name, values, entry, context) if asked.as_json else None
+        entry = guard(subject, setup.entry, name, values, context)
+        outcome = guard(subject, setup.outcome, name, values, entry, context) if asked.as_json else None
         more = outcome.more if outcome is not None else {}
         add_entry(asked, kind, name, entry, is_restarted=is_restarted, next_step=next_step, more=more)
     except HarkenError:
@@ -106,7 +108,7 @@ def add_source(
             file.unlink(missing_ok=True)
         raise
     if not asked.as_json:
-        outcome = setup.outcome(name, values, entry, context)
+        outcome = guard(subject, setup.outcome, name, values, entry, context)
         for line in outcome.lines:
             asked.screen.line(line)
         for note in outcome.notes:
@@ -123,16 +125,27 @@ def remove_source(asked: Invocation, name: str, *, is_restarted: bool) -> None:
     entry = configured(asked.home).get(name)
     kind = kinds().by_name.get(str(entry.get("kind"))) if isinstance(entry, dict) else None
     remove_entry(asked, name, is_restarted=is_restarted)
-    if kind is not None and entry is not None and kind.setup()().made_secret(name, entry):
+    if kind is not None and entry is not None and _made_secret(kind, name, entry):
         (asked.home.path / SECRETS_FOLDER / name).unlink(missing_ok=True)
+
+
+def _made_secret(kind: SourceKind, name: str, entry: Mapping[str, object]) -> bool:
+    try:
+        return guard(f"The kind of source {kind.name}", lambda: kind.setup()().made_secret(name, entry))
+    except PluginFault:
+        return False  # the entry is taken out; whose the secret is cannot be said, so it stays
 
 
 def check_source(home: Home, name: str, seconds: float) -> Result:
     """Try a source of config.toml; one that is turned off can be tried before it is turned on."""
     entry = _entry(home, name, entry_named(home, name))
-    report = kinds().named(entry.kind, name).check()(entry, _checking(home, seconds))
-    found: Result = {
-        "name": name,
+    kind = kinds().named(entry.kind, name)
+    return guard(f"The source {name}", lambda: _shown_report(entry, kind.check()(entry, _checking(home, seconds))))
+
+
+def _shown_report(entry: SourceEntry, report: CheckReport) -> Result:
+    return {
+        "name": entry.name,
         "kind": entry.kind,
         "address": report.address,
         "state": report.state.value,
@@ -146,7 +159,6 @@ def check_source(home: Home, name: str, seconds: float) -> Result:
         "too_long": report.too_long,
         "last_message_at": None if report.last_message_at is None else timestamp(report.last_message_at),
     }
-    return found
 
 
 def sign_in(asked: Invocation, name: str, *, is_device: bool) -> None:
@@ -156,7 +168,7 @@ def sign_in(asked: Invocation, name: str, *, is_device: bool) -> None:
     signing = sign_in_of(asked.home, name)
 
     async def run() -> Result:
-        done = await signing.sign_in(note_to_person, is_device=is_device)
+        done = await guard_awaited(f"The source {name}", signing.sign_in(note_to_person, is_device=is_device))
         return {
             "name": name,
             "state": "signed in",
@@ -186,7 +198,8 @@ def sign_in_of(home: Home, name: str) -> SourceSignIn:
             f"Nobody signs in to {name}: it is not of kind {' or '.join(with_one)}.",
             "Its secrets are named in config.toml.",
         )
-    return kind.sign_in()(entry)
+    make = kind.sign_in
+    return guard(f"The source {name}", lambda: make()(entry))
 
 
 def post_address(home: Home, path: str) -> str:
@@ -198,9 +211,11 @@ def post_address(home: Home, path: str) -> str:
     return f"http://{host}:{settings.port or _port(home, settings)}{path}"
 
 
-def _missing(setup: SourceSetup, values: SetupValues) -> str:
+def _missing(subject: str, setup: SourceSetup, values: SetupValues) -> str:
     try:
-        return setup.missing(values)
+        return guard(subject, setup.missing, values)
+    except PluginFault:
+        raise
     except UserError as exc:
         raise click.UsageError(f"{exc.message} {exc.hint}") from exc
 
@@ -358,7 +373,9 @@ def entry_named(home: Home, name: str) -> Mapping[str, object]:
     known = found if isinstance(found, dict) else {}
     entry = known.get(name)
     if not isinstance(entry, dict):
-        names = f"There are: {', '.join(known)}." if known else "Add one: harken source add NAME --url URL"
+        names = (
+            f"There are: {', '.join(known)}." if known else "The kinds, and what each needs: harken source add --help"
+        )
         raise NotFound(f"There is no source {name[:80]!r}.", names)
     return entry
 
@@ -379,7 +396,7 @@ def _check(after: bytes, kind: SourceKind, name: str, entry: Mapping[str, object
     read_tables(tree, TableReader(str(home.config_file), os.environ, problems))
     if problems:
         raise UserError("\n".join(problems), "Nothing was changed.")
-    kind.read_settings()(name, entry)
+    guard(f"The kind of source {kind.name}", lambda: kind.read_settings()(name, entry))
 
 
 def _missing_secrets(entry: Mapping[str, object], home: Home) -> Iterator[str]:

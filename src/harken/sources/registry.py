@@ -43,7 +43,8 @@ class SourceKinds:
                 raise UserError(_fault(broken), f"Repair or remove that package, or take out [sources.{source}].")
         raise UserError(
             f"This version of Harken has no sources of kind {name!r}.",
-            f"Take [sources.{source}] out of config.toml, or use kind = {', '.join(self.by_name)}.",
+            f"Use kind = {', '.join(self.by_name)}, or take [sources.{source}] out of config.toml. A package that was"
+            " installed while the daemon ran is known after a restart: harken down, harken up.",
         )
 
     @property
