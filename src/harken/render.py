@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from harken.model import (
     TASK,
+    WATCH,
     DeliveryId,
     Message,
     MessageId,
@@ -254,7 +255,8 @@ def framed(offer: Offer) -> str:
     if offer.is_repeat:
         head.append("Repeat: offered before without proof that it arrived; you may have seen it.")
     if offer.answered_by:
-        head.append(f"Answered already by {offer.answered_by}.")
+        who = "your user" if offer.answered_by == WATCH else offer.answered_by
+        head.append(f"Answered already by {who}.")
     delivery = offer.delivery_id
     return "\n".join([*head, turns.beginning(delivery), message.text, turns.end(delivery)])
 
@@ -309,7 +311,8 @@ def announcement(left: Sequence[Message], *, is_listed: bool, is_least: bool = F
     """Return the line that says that messages wait, without their texts."""
     if not is_listed:
         return still_waiting(len(left), is_least=is_least)
-    return f"{_number(len(left))} too long for here; inbox_pull gives the text:"
+    verb = "does" if len(left) == 1 else "do"
+    return f"{_number(len(left))} {verb} not fit here; inbox_pull gives the text:"
 
 
 def _digest(left: Sequence[Message], room: int) -> str:

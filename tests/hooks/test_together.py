@@ -101,6 +101,16 @@ def test_the_next_session_is_told_who_has_answered(rig: DaemonFixture) -> None:
     assert "Answered already by claude-code." in text
 
 
+def test_an_agent_is_told_that_its_user_has_answered(rig: DaemonFixture) -> None:
+    """`watch` is what the store calls the person; no agent knows who that is."""
+    session = rig.session(CLAUDE)
+    session.prompt()
+    session.stop()
+    message = rig.send("who can do that?")
+    rig.daemon.call("reply", ref=message, body="I did")
+    assert "Answered already by your user." in session.prompt()
+
+
 def test_a_muted_session_is_told_nothing(rig: DaemonFixture) -> None:
     """The person asked for quiet in this one; another session of the same host hears it."""
     quiet, other = rig.session(CLAUDE, "a", pid=1_000_001), rig.session(CLAUDE, "b", pid=1_000_002)
