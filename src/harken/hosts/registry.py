@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from harken.display import one_line
 from harken.errors import NotFound
+from harken.hosts.connect.guarded import GuardedConnector
 from harken.hosts.host import GENERIC, Host, HostMarks, InteractiveCommand
 from harken.plugins import BrokenPlugin, load_plugin, plugin_entries
 
@@ -99,7 +100,9 @@ def connector(name: str) -> Connector:
     host = hosts()[host_name(name)]
     if host.connector is None:
         raise _missing(host, "way to be connected")
-    return host.connector()
+    if host in built_in_hosts():
+        return host.connector()
+    return GuardedConnector(host.name, host.connector)
 
 
 def hook_host(name: str) -> HookAdapter:
@@ -179,7 +182,7 @@ def _aliases() -> Mapping[str, str]:
 
 
 def _missing(host: Host, part: str) -> NotFound:
-    return NotFound(f"This version of Harken has no {part} for {host.title}.", "See: harken doctor")
+    return NotFound(f"{host.title} has no {part}, as it is declared.", "See: harken doctor")
 
 
 def title_of(host: str) -> str:

@@ -23,6 +23,7 @@ from harken.hosts.connect.plan import (
 )
 from harken.hosts.connect.record import ConnectRecord, load, records
 from harken.hosts.registry import connector, short, title_of
+from harken.plugins import PluginFault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,7 @@ class ConnectTarget:
     place: InstallTarget
     found: InstalledProgram | None
     record: ConnectRecord | None
+    fault: PluginFault | None = None  # why its program could not be looked for
 
     @property
     def name(self) -> str:
@@ -48,11 +50,17 @@ def targets(
     place = local_place(harken, project)
     connectors = [connector(name) for name in names]
     with ThreadPoolExecutor() as pool:
-        found = pool.map(lambda each: each.find(place) if is_looking else None, connectors)
-        return [
-            ConnectTarget(connector=each, place=place, found=program, record=load(place.harken, each.name, project))
-            for each, program in zip(connectors, found, strict=True)
-        ]
+        return list(pool.map(lambda each: _target(each, place, is_looking=is_looking), connectors))
+
+
+def _target(connector: Connector, place: InstallTarget, *, is_looking: bool) -> ConnectTarget:
+    found, fault = None, None
+    try:
+        found = connector.find(place) if is_looking else None
+    except PluginFault as exc:
+        fault = exc
+    record = load(place.harken, connector.name, place.project)
+    return ConnectTarget(connector=connector, place=place, found=found, record=record, fault=fault)
 
 
 def connected_targets(harken: Path) -> list[ConnectTarget]:
@@ -103,6 +111,8 @@ def _wishes(target: ConnectTarget, wake: str | None) -> ConnectOptions:
 
 
 def _plan(target: ConnectTarget, options: ConnectOptions) -> ConnectPlan:
+    if target.fault is not None:
+        raise target.fault
     plan = target.connector.plan(target.place, options)
     if target.found:
         return plan

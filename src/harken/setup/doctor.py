@@ -22,6 +22,7 @@ from harken.hosts.connect.apply import is_change, verify
 from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectOptions
 from harken.hosts.connect.record import records
 from harken.hosts.registry import broken_hosts, short
+from harken.plugins import PluginFault
 from harken.setup.connect import ConnectTarget
 
 ASK_SECONDS: Final = 10.0
@@ -53,6 +54,8 @@ class HostHealth:
 
 def health_of(target: ConnectTarget) -> HostHealth:
     """Look at one host, for the person and in every project where it is connected."""
+    if target.fault is not None:
+        return HostHealth(target=target, findings=[(None, _faulty(target.fault))], is_connected=True)
     own = list(_connection(target)) if is_connected(target) else []
     findings: list[tuple[Path | None, CheckFinding]] = [(None, finding) for finding in own]
     for record in records(target.place.harken):
@@ -92,6 +95,9 @@ def _connection(target: ConnectTarget) -> Iterator[CheckFinding]:
         yield CheckFinding(what="connecting was finished", is_good=False, hint=f"It was interrupted. Run: {again}")
     try:
         plan = target.connector.plan(target.place, ConnectOptions(wake=record.wake if record else ""))
+    except PluginFault as fault:
+        yield _faulty(fault)
+        return
     except HarkenError as exc:
         yield CheckFinding(what="its settings can be read", is_good=False, hint=f"{exc.message} {exc.hint}")
         return
@@ -101,7 +107,14 @@ def _connection(target: ConnectTarget) -> Iterator[CheckFinding]:
     hint = f"Not as this Harken would write it: {', '.join(about)}.{other} Run: {again}" if stale else ""
     yield CheckFinding(what="connected and current", is_good=not stale, hint=hint)
     if target.found:
-        yield from verify(target.connector, target.place)
+        try:
+            yield from verify(target.connector, target.place)
+        except PluginFault as fault:
+            yield _faulty(fault)
+
+
+def _faulty(fault: PluginFault) -> CheckFinding:
+    return CheckFinding(what="its package works", is_good=False, hint=f"{fault.message} {fault.hint}")
 
 
 def own_health(home: Home) -> OwnHealth:
