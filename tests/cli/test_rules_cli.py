@@ -136,7 +136,7 @@ def test_the_first_rule_can_be_pasted(fresh: Rig) -> None:
     (line,) = [line for line in done.err.splitlines() if line.startswith("echo ")]
     subprocess.run(["/bin/sh", "-c", line], check=True, timeout=SECONDS)
     assert fresh.json("rules", "reload")["rules"][0]["name"] == "ci-failed"
-    fresh.ok("send", "the build Failed", "--channel", "ci/main")
+    fresh.ok("send", "the build is red", "--from", "ci-bot", "--channel", "ci")  # what the README says to try
     found = until(lambda: fresh.json("rules", "list"), lambda found: bool(found["rules"][0]["fired"]))
     assert found["rules"][0]["last_fired_at"]
 

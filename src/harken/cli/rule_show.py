@@ -35,7 +35,7 @@ WHERE_WIDTH = 32
 NO_MATCH = "no match"
 GONE = "a message that is gone"
 FIRED = "fired"
-EXAMPLE: Final = '{"rules": [{"name": "ci-failed", "channel": "ci/*", "contentRegex": "(?i)failed", "mode": "notify"}]}'
+EXAMPLE: Final = '{"rules": [{"name": "ci-failed", "channel": "ci", "contentRegex": "(?i)red|fail", "mode": "notify"}]}'
 _STYLES: Final[Mapping[str, str]] = MappingProxyType({FIRED: GREEN, NO_MATCH: DIM, "cannot run": RED})
 
 
