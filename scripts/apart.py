@@ -19,8 +19,8 @@ from threading import Thread
 import psutil
 
 from harken.hosts.host import host_of_program, without_marks
-from harken.hosts.process import command_line
 from harken.hosts.registry import host_marks
+from harken.processes import command_line
 
 
 def main(argv: Sequence[str]) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.hosts.process import identity_of
+from harken.processes import identity_of
 from tests.cli.rig import COMMAND, Outcome, Rig
 
 REFUSED = 7

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harken.daemon.callers import AgentProcesses
-from harken.hosts.process import identity_of
 from harken.model import Consumer, SessionKey
+from harken.processes import identity_of
 from harken.sessions.session import Session
 
 

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from harken.hosts.host import answers_one_prompt
-from harken.hosts.process import command_line, environment, has_terminal, identity_of, is_alive, is_same_process
 from harken.hosts.registry import host_named, hosts
+from harken.processes import command_line, environment, has_terminal, identity_of, is_alive, is_same_process
 
 WAITS = (sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()")
 

@@ -22,7 +22,7 @@ import pytest
 from harken.automation import RunId
 from harken.config.home import Home, socket_path
 from harken.daemon.callers import AgentProcesses
-from harken.hosts.process import identity_of
+from harken.processes import identity_of
 from harken.testing.daemon import Json
 from tests.fake_host import nursery_with_host
 from tests.loss.rig import Nursery, Served, until

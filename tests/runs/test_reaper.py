@@ -14,6 +14,7 @@ from typing import Final
 import psutil
 import pytest
 
+from harken.processes import UNLIMITED
 from harken.runs import mark
 from tests.loss.rig import until
 
@@ -142,7 +143,7 @@ def test_process_whose_first_thread_has_ended_is_found() -> None:
         assert process.pid not in reaper.parents()
 
 
-@pytest.mark.parametrize("limit", [0, 1024, 4242, mark.UNLIMITED])
+@pytest.mark.parametrize("limit", [0, 1024, 4242, UNLIMITED])
 def test_limits_of_others_mark_no_run(limit: int) -> None:
     """An administrator may have set one."""
     assert mark.run_of_limit(limit) == ""

@@ -53,7 +53,7 @@ def _refuse_marked(environ: Mapping[str, str], what: str) -> None:
 def _refuse_descendant(what: str) -> None:
     """Refuse what a host's program has started, whether that is connected or not."""
     from harken.daemon.callers import ancestors
-    from harken.hosts.process import command_line
+    from harken.processes import command_line
 
     known = host_marks()
     for pid in ancestors(os.getpid()) or ():

@@ -35,12 +35,12 @@ from harken.errors import Forbidden, HarkenError, Unavailable
 from harken.hosts.hook import Hello
 from harken.hosts.host import GENERIC, FoundMark, find_marks
 from harken.hosts.identity import consumer_of
-from harken.hosts.process import identity_of, is_alive
 from harken.hosts.registry import host_marks, host_named, host_title
 from harken.inbox.caller import NO_SESSION, Caller, Role
 from harken.memory import json_bytes
 from harken.model import RULES, RUN, TASK, Consumer, SessionKey, TaskId
-from harken.runs.mark import LOCKS, MARK, UNLIMITED, limit_held, run_of_limit
+from harken.processes import UNLIMITED, identity_of, is_alive, lock_limit
+from harken.runs.mark import LOCKS, MARK, run_of_limit
 from harken.sessions.registry import Sessions
 from harken.sessions.session import NamedTask, Session
 
@@ -333,7 +333,7 @@ def run_of(pid: int, usual_limit: int = UNLIMITED) -> str:
 def held_limit(pid: int) -> int:
     """Return the limit by which what a run has started is known; raises `Unavailable` when that cannot be read now."""
     try:
-        return limit_held(pid)
+        return lock_limit(pid)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return UNLIMITED
     except OSError as exc:

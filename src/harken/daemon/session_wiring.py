@@ -19,12 +19,12 @@ from harken.dispatch.bells import BellRinger, Bells
 from harken.dispatch.wake import Wakes
 from harken.errors import HarkenError
 from harken.hosts.hook import Hello, Voice
-from harken.hosts.process import command_line, is_alive
 from harken.hosts.registry import broken_hosts, hook_adapter, hook_host, host_named, host_names
 from harken.hosts.wake import HostWaker, WakeTarget, WakeWay
 from harken.inbox.inbox import Inbox
 from harken.inbox.questions import Questions
 from harken.model import SessionKey
+from harken.processes import command_line, is_alive
 from harken.sessions.events import HookMoment
 from harken.sessions.session import MailScopeOf, NamedTaskOf, Session, SessionRecord, Waker
 from harken.store.contract import Store

@@ -7,8 +7,6 @@ effect since Linux 2.4: how many locks on files a process may hold. Its value sa
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Final
 
 MARK: Final = "HARKEN_RUN"  # which run a process is of
@@ -16,10 +14,8 @@ PREFIX: Final = "r-"  # how the id of a run begins
 LETTERS: Final = 6  # that follow in it
 
 LOCKS: Final = 10  # RLIMIT_LOCKS: Python has no name for it
-UNLIMITED: Final = (1 << 64) - 1
 _BITS: Final = 8 * LETTERS
 _OURS: Final = int.from_bytes(b"HR", "big") << _BITS  # more locks than anybody has, and a number that nobody chooses
-_LINE: Final = b"Max file locks"
 
 
 def limit_of(run: str) -> int:
@@ -33,14 +29,3 @@ def run_of_limit(limit: int) -> str:
     if limit >> _BITS != _OURS >> _BITS:
         return ""
     return PREFIX + (limit ^ _OURS).to_bytes(LETTERS, "big").decode("ascii", "replace")
-
-
-def limit_held(pid: int) -> int:
-    """Return the limit that a process has, and cannot raise; raises `OSError` when that cannot be read."""
-    if sys.platform != "linux" or pid <= 0:
-        return UNLIMITED
-    lines = Path(f"/proc/{pid}/limits").read_bytes().splitlines()
-    line = next((line for line in lines if line.startswith(_LINE)), b"")
-    words = line[len(_LINE) :].split()
-    hard = words[1] if len(words) > 1 else b""
-    return int(hard) if hard.isdigit() else UNLIMITED

@@ -23,7 +23,8 @@ import psutil
 from anyio.abc import ByteReceiveStream, Process
 
 from harken.errors import UserError
-from harken.runs.mark import MARK, limit_held, limit_of
+from harken.processes import lock_limit
+from harken.runs.mark import MARK, limit_of
 from harken.runs.sandbox import SandboxCommand
 
 if sys.platform == "linux":
@@ -196,7 +197,7 @@ def marked(mark: str) -> Sequence[psutil.Process]:
 
 def _is_marked(process: psutil.Process, mark: str) -> bool:
     try:
-        has_limit = limit_held(process.pid) == limit_of(mark)
+        has_limit = lock_limit(process.pid) == limit_of(mark)
         if not has_limit and process.environ().get(MARK, "") != mark:
             return False
         return process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1

@@ -33,12 +33,12 @@ from harken.clock import Clock
 from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, Voice
 from harken.hosts.host import GENERIC, RecordReader, answers_one_prompt, is_run_by
 from harken.hosts.identity import consumer_of, hook_key
-from harken.hosts.process import command_line, identity_of
 from harken.hosts.registry import hook_adapter, host_named
 from harken.hosts.wake import PushChannel
 from harken.inbox.inbox import Inbox
 from harken.memory import json_bytes
 from harken.model import TASK, SessionKey, TaskId, WakeResult, fresh_id
+from harken.processes import command_line, identity_of
 from harken.sessions.events import HookEvent, HookMoment
 from harken.sessions.session import MailScopeOf, NamedTask, Session, Waker
 from harken.sessions.turns import TurnPhase

@@ -27,8 +27,8 @@ import psutil
 
 from harken.errors import Unavailable
 from harken.hosts.codex.appserver import AppServer, Refusal, private_server, shared_server
-from harken.hosts.process import command_line, environment, has_terminal
 from harken.hosts.wake import WakeTarget, WakeWay
+from harken.processes import command_line, environment, has_terminal
 
 TAKE_SECONDS: Final = 15.0
 _LOOK_SECONDS: Final = 0.5

@@ -21,8 +21,8 @@ import psutil
 from anyio import to_thread
 from anyio.abc import SocketStream
 
-from harken.hosts.process import command_line
 from harken.hosts.wake import WakeTarget, WakeWay
+from harken.processes import command_line
 
 VARIABLES: Final = ("QWEN_CODE_MESSAGING_SOCKET", "QWEN_CODE_MESSAGING_TOKEN")
 TAKE_SECONDS: Final = 5.0

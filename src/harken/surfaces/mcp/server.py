@@ -41,10 +41,10 @@ from harken.hosts.hook import Hello
 from harken.hosts.host import Host, answers_one_prompt
 from harken.hosts.identity import MAX_NATIVE, consumer_of, hook_key, session_key
 from harken.hosts.instructions import CHANNEL, INBOX, SKILLS, Abilities, command_text
-from harken.hosts.process import command_line, identity_of
 from harken.hosts.registry import host_named, host_of_client
 from harken.inbox.caller import Caller, Role
 from harken.memory import json_bytes
+from harken.processes import command_line, identity_of
 from harken.sessions.proof import CallLog
 from harken.sessions.session import NamedTask, Pusher, Session
 from harken.surfaces.mcp.services import AgentServices, Ask, FormChoice, FormQuestion, choice, tool_hint

@@ -1,10 +1,11 @@
-"""What the system tells about a host's process, and whether it is still the same one."""
+"""What the system tells about a process, and whether it is still the same one."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import psutil
 
@@ -14,6 +15,9 @@ _START_FIELD = 19  # when it began, in ticks since the system did
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _TIME = "@"  # how an identity begins that is a time of day
 _TOLERANCE_SECONDS = 1.5  # between two readings of such a time
+
+UNLIMITED: Final = (1 << 64) - 1
+_LOCKS_LINE: Final = b"Max file locks"  # of /proc/PID/limits
 
 
 def command_line(pid: int) -> Sequence[str]:
@@ -83,3 +87,14 @@ def has_terminal(pid: int) -> bool:
 
 def _stat(pid: int) -> Sequence[str]:
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def lock_limit(pid: int) -> int:
+    """Return how many locks on files a process may hold, and cannot raise; raises `OSError` when it cannot be read."""
+    if sys.platform != "linux" or pid <= 0:
+        return UNLIMITED
+    lines = Path(f"/proc/{pid}/limits").read_bytes().splitlines()
+    line = next((line for line in lines if line.startswith(_LOCKS_LINE)), b"")
+    words = line[len(_LOCKS_LINE) :].split()
+    hard = words[1] if len(words) > 1 else b""
+    return int(hard) if hard.isdigit() else UNLIMITED
