@@ -108,7 +108,8 @@ async def guard_awaited(subject: str, work: Awaitable[Returned]) -> Returned:
 
 
 def _fault(subject: str, exc: BaseException) -> PluginFault:
-    return PluginFault(f"{subject} has failed: {_reason(exc)}.", "Repair or remove its package.")
+    hint = "Where another package brought it, repair or remove that; else please report it."
+    return PluginFault(f"{subject} has failed: {_reason(exc)}.", hint)
 
 
 def _reason(exc: BaseException) -> str:
