@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.ingest.redact import RedactedText, redact
+from tests.cost import costs_at_most
 
 # Made up, and put together here so that no scanner of secrets takes this file for a leak.
 MIXED = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"
@@ -147,9 +146,8 @@ PREFIXES = [
 def test_hostile_text_costs_little(prefix: str) -> None:
     """A megabyte of beginnings must not take longer than a megabyte of prose: no pattern may look twice."""
     text = "password token bearer authorization eyj :// sk- " + prefix * (1_000_000 // len(prefix))
-    before = time.process_time()
-    redact(text)
-    assert time.process_time() - before < 3
+    with costs_at_most(1_000):
+        redact(text)
 
 
 def test_key_with_something_else_inside_goes_as_a_whole() -> None:
@@ -169,6 +167,5 @@ def test_many_beginnings_of_keys_take_no_longer_than_their_length() -> None:
 def test_keys_inside_keys_take_no_longer_than_their_length() -> None:
     """Whoever takes them out one by one, from the inside, looks at all of them for each."""
     text = "-----BEGIN PRIVATE KEY-----\n" * 9_000 + "-----END PRIVATE KEY-----\n" * 9_000
-    before = time.process_time()
-    assert redact(text).text == "[redacted: private key]\n"
-    assert time.process_time() - before < 3
+    with costs_at_most(1_000):
+        assert redact(text).text == "[redacted: private key]\n"
