@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from harken.hosts.held import held_paths
 from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookSample
 from harken.hosts.host import Host, find_marks, host_of_program
 from harken.hosts.registry import connector, hook_host, host_marks, host_name, host_of_client, hosts, trial_recipe
-from harken.runs.sandbox import OutputKind, Sandbox, SandboxRequest
+from harken.runs.sandbox import OutputKind, Sandbox, SandboxRequest, ToolServer
 from harken.runs.tools import parse_tool
 from harken.sessions.events import HookMoment
 
@@ -46,6 +47,28 @@ VALUES: Final = st.none() | st.booleans() | st.integers() | st.text() | st.lists
 ODD: Final = st.dictionaries(st.text(max_size=20), VALUES)
 TEXTS: Final = st.text(min_size=1, max_size=400).filter(lambda text: bool(text.strip()))
 SETTINGS: Final = b'{  "mine" : [ 1,2 ]}'
+# Lines that look like those of some host: the words are from all of them.
+_KEYS: Final = (
+    "type", "subtype", "role", "kind", "id", "name", "tool", "tool_name", "tool_id", "tool_use_id", "toolRequests",
+    "message", "messages", "content", "text", "data", "item", "part", "state", "status", "input", "arguments",
+    "parameters", "changes", "success", "code", "error", "severity", "result", "is_error", "permission_denials",
+)  # fmt: skip
+_WORDS: Final = (
+    "assistant", "user", "system", "result", "message", "text", "tool_use", "tool_result", "permission_denied",
+    "assistant.message", "tool.execution_complete", "session.error", "denied", "step_finish", "error", "invalid",
+    "item.started", "item.completed", "turn.failed", "command_execution", "file_change", "mcp_tool_call",
+    "agent_message", "failed",
+)  # fmt: skip
+SHAPES: Final = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.sampled_from(_WORDS),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(_KEYS), inner | st.sampled_from(_WORDS), max_size=5)
+    ),
+    max_leaves=15,
+)
+LINES: Final = st.lists(st.binary(max_size=30) | SHAPES.map(lambda shape: json.dumps(shape).encode()), max_size=8)
+SECRETS: Final = ("do the thing", "s3cret", "NEAR_KEY", "Bearer")
 FAST: Final = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -77,6 +100,7 @@ class HostSuite:
         assert host_of_program([f"/usr/bin/{host.marks.programs[0]}"], host_marks()) == host.name
         assert host.interactive is not None
         assert host.interactive.program in host.marks.programs
+        assert not host.marks.packages or host.interactive.install.split()[-1] in host.marks.packages
         assert {host.marks.session, host.marks.process} - {""} <= set(host.marks.variables)
         assert host.marks.session in {"", host.session_variable}
 
@@ -128,6 +152,11 @@ class HostSuite:
             elif answer != SILENCE:
                 assert text in (answer.stdout, answer.stderr) or text in _strings(answer.stdout)
 
+    def test_a_bell_is_named_only_to_those_that_watch_it(self, host: Host) -> None:
+        """Elsewhere nobody would look at the file, and a text in its place would be lost."""
+        named = {moment for moment in HookMoment if hook_host(host.name).context(moment, "/bell") != SILENCE}
+        assert named == ({HookMoment.START} if host.watches_bell else set())
+
     def test_what_it_says_is_within_its_limits(self, host: Host) -> None:
         """Above a limit a host cuts a text, or hides it in a file."""
         hooks = hook_host(host.name)
@@ -155,29 +184,45 @@ class HostSuite:
         undo(connector(host.name), place)
         assert _files(place.user) == was
 
+    def test_a_way_to_be_woken_that_it_does_not_have_is_refused(self, host: Host, tmp_path: Path) -> None:
+        """A wish that is silently dropped looks as if it had been heard."""
+        with pytest.raises(UserError):
+            connector(host.name).plan(_place(tmp_path), ConnectOptions(wake="telepathy"))
+
+    def test_settings_that_cannot_be_understood_are_refused_by_name(self, host: Host, tmp_path: Path) -> None:
+        """A guess would lose what the person wrote; whoever mends the file is told which."""
+        place = _place(tmp_path)
+        known = [path for path in _planned(connector(host.name), place) or () if path.is_relative_to(place.user)]
+        for path in (path for path in known if path.suffix in {".json", ".jsonc"} or path.name == "config.toml"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text('{"mine": [', encoding="utf-8")
+            with pytest.raises(UserError, match=re.escape(path.name)):
+                connector(host.name).plan(place, ConnectOptions())
+            path.unlink()
+
     def test_what_it_obeys_is_held_in_every_run(self, host: Host) -> None:
         """A run of another host must not write what this one is set up by."""
         assert set(host.settings_paths) <= set(held_paths().settings)
         assert set(host.instruction_paths) <= set(held_paths().instructions)
 
     def test_a_run_says_how_it_is_started(self, host: Host, tmp_path: Path) -> None:
-        """The prompt is never in the list of processes, and nothing of the person's environment gets in unasked."""
+        """No prompt or secret is in the list of processes; nothing of the person's environment gets in unasked."""
         work, private = tmp_path / "work", tmp_path / "private"
         work.mkdir()
         private.mkdir()
-        tools = (parse_tool("read_file"),)
         sandbox = _sandbox(host)
-        refusal = sandbox.refusal(tools)
-        if refusal:
-            assert refusal.endswith(".")
-            return
-        environ = {"HOME": str(tmp_path), "PATH": os.defpath, "SOME_SECRET": "s3cret"}
+        wishes = [tuple(map(parse_tool, words)) for words in (("near/note", "far.away/look"), ("read_file",))]
+        assert all(not refusal or refusal.endswith((".", "?")) for refusal in map(sandbox.refusal, wishes))
+        tools = next(each for each in wishes if not sandbox.refusal(each))
+        near = ToolServer(name="near", command=("near", "--serve"), env={"NEAR_KEY": "s3cret"})
+        far = ToolServer(name="far.away", url="https://example.org/mcp", headers={"Authorization": "Bearer s3cret"})
+        environ = {"HOME": str(tmp_path), "PATH": os.defpath, "SOME_SECRET": "s3cret", "HARKEN_HOME": "/h"}
         command = sandbox.command(
             SandboxRequest(
                 prompt="do the thing",
                 workdir=work,
                 tools=tools,
-                servers={},
+                servers={tool.server: {"near": near, "far.away": far}[tool.server] for tool in tools if tool.server},
                 max_turns=3,
                 private=private,
                 program=f"/usr/bin/{sandbox.program}",
@@ -185,10 +230,18 @@ class HostSuite:
             )
         )
         assert command.argv[0] == f"/usr/bin/{sandbox.program}"
-        assert "do the thing" not in " ".join(command.argv)
+        assert [secret for secret in SECRETS if secret in " ".join(command.argv)] == []
         assert b"do the thing" in command.stdin
-        assert "s3cret" not in command.env.values()
+        assert {"s3cret", "/h"}.isdisjoint(command.env.values())
         assert all(not Path(file.path).is_absolute() for file in command.files)
+
+    @FAST
+    @given(lines=LINES)
+    def test_no_output_is_too_odd_to_read(self, host: Host, lines: Sequence[bytes]) -> None:
+        """Another version prints other things, and what tools print is anybody's."""
+        reader = _sandbox(host).transcript()
+        told = [each for line in lines for each in reader.feed(line)]
+        assert {each.kind for each in (*told, *reader.finish("", 1))} <= set(OutputKind)
 
     @FAST
     @given(line=st.binary(max_size=200))

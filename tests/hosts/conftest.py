@@ -12,11 +12,15 @@ from pathlib import Path
 import pytest
 
 from harken.hosts.host import Host
-from harken.hosts.registry import host_named, host_names, interactive
+from harken.hosts.registry import host_named, host_names, interactive, sandboxes
+from harken.runs.sandbox import Sandbox
 from harken.testing import DaemonProcess, running_daemon
 from harken.trial.model import MockModel
+from tests.hosts.baits import AROUND
 from tests.hosts.matrix import Matrix, rows, table
+from tests.hosts.sandboxes import put_files
 from tests.hosts.stage import PROGRAMS, Stage
+from tests.hosts.words import WORDS, Words
 from tests.process_check import end_all_naming
 
 pytest.register_assert_rewrite("tests.hosts.story")
@@ -93,3 +97,37 @@ def stage(bare_stage: Stage, daemon: DaemonProcess) -> Stage:
     """The same beside a running Harken, to which it is not connected yet."""
     assert bare_stage.harken_home == daemon.home
     return bare_stage
+
+
+@pytest.fixture
+def offline(stage: Stage) -> Stage:
+    """The same without a network: where there is a plugin, opencode would fetch a package for it."""
+    (stage.user / ".npmrc").write_text("offline=true\n")
+    return stage
+
+
+@pytest.fixture
+def connected(offline: Stage) -> Stage:
+    """The host, connected the way people connect it."""
+    offline.harken("connect", offline.host.name, "--yes")
+    return offline
+
+
+@pytest.fixture
+def lived_in(bare_stage: Stage) -> Stage:
+    """A person with hooks, a server and instructions of their own, in a folder that has such things too."""
+    put_files(bare_stage)
+    AROUND[bare_stage.host.name](bare_stage)
+    return bare_stage
+
+
+@pytest.fixture
+def sandbox(bare_stage: Stage) -> Sandbox:
+    """The host's sandbox."""
+    return next(each for each in sandboxes() if each.host == bare_stage.host.name)
+
+
+@pytest.fixture
+def words(bare_stage: Stage) -> Words:
+    """How the host calls its tools."""
+    return WORDS[bare_stage.host.name]

@@ -10,12 +10,11 @@ from typing import Final
 
 import pytest
 
-from harken.hosts.registry import hosts
+from harken.hosts.registry import host_names
 
 FAILED: Final = "FAILED"
 _PROPERTY: Final = "sandbox"
-_JAIL: Final = "test_headless_"
-_FILES: Final = (_JAIL, "test_runs.py", "test_hostile_runs.py")
+_FILES: Final = ("test_headless", "test_runs.py", "test_hostile_runs.py")
 
 
 class Matrix:
@@ -37,7 +36,7 @@ def rows(reports: Iterable[pytest.TestReport]) -> dict[str, dict[str, str]]:
             continue
         if report.failed:
             host = _host(report.nodeid)
-            test = report.nodeid.partition("::")[2].removesuffix(f"[{host}]")
+            test = report.nodeid.partition("::")[2].replace(f"[{host}", "[")
             found.setdefault(test, {})[host] = FAILED
         elif report.when == "call":
             for name, value in report.user_properties:
@@ -56,6 +55,5 @@ def table(found: Mapping[str, Mapping[str, str]]) -> Sequence[str]:
 
 
 def _host(test: str) -> str:
-    """Return the host that a test is about, which its file or its parameter names."""
-    named = (name for name, package in hosts().items() if f"{_JAIL}{package}.py" in test or f"[{name}]" in test)
-    return next(named, "?")
+    """Return the host that a test is about, which its first parameter names."""
+    return next((name for name in host_names() if f"[{name}" in test), "?")

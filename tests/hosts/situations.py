@@ -8,6 +8,7 @@ The truth tests play each situation on each host; the soak plays them in any ord
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -455,12 +456,15 @@ def _slow_down(host: ObservedHost, pid: int, prompt: str) -> None:
 
 
 def _programs(pid: int) -> Sequence[int]:
-    """Return the processes of a host without those of Harken: its hooks and connections."""
+    """Return the processes of a host, without Harken's hooks and connections and without servers that outlive it.
+
+    The first Codex of a home is the parent of the server that later ones share.
+    """
     root = psutil.Process(pid)
     found = []
     for process in (root, *root.children(recursive=True)):
-        with contextlib.suppress(psutil.Error):
-            if _EDGE not in " ".join(process.cmdline()):
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if _EDGE not in " ".join(process.cmdline()) and os.getsid(process.pid) == os.getsid(pid):
                 found.append(process.pid)
     return found
 

@@ -15,9 +15,12 @@ from typing import Final
 from harken.testing.agent import Json
 from harken.trial.exchange import ConversationTurn, ModelRequest
 from tests.hosts.stage import Stage
+from tests.loss.rig import until
 
 # Ten times what a host needs on a quiet machine: it is waited for, not measured.
 ARRIVAL_SECONDS: Final = 90.0
+READY_SECONDS: Final = 60.0
+STEP_SECONDS: Final = 40.0
 
 
 def marker() -> str:
@@ -60,6 +63,16 @@ def sessions(stage: Stage) -> list[Json]:
     """Return the sessions of this host that Harken knows."""
     found = json.loads(stage.harken("status", "--json"))["sessions"]
     return [session for session in found if session["host"] == stage.host.name]
+
+
+def until_idle(stage: Stage, count: int = 1) -> None:
+    """Return when so many sessions can be woken, and none is busy; after a restart nobody may know that one is idle."""
+
+    def are_idle() -> bool:
+        found = sessions(stage)
+        return sum(each["can_wake"] for each in found) == count and all(each["presence"] != "busy" for each in found)
+
+    until(are_idle, f"{count} are idle, now {sessions(stage)}", STEP_SECONDS)
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:

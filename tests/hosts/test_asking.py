@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -21,6 +20,7 @@ from harken.testing import DaemonProcess
 from tests.hosts.stage import Stage
 from tests.hosts.story import assert_never, marker, send, sessions
 from tests.hosts.terminal import Terminal
+from tests.loss.rig import until
 
 pytestmark = pytest.mark.parametrize("host", ["claude-code", "copilot-cli"], indirect=True)
 
@@ -67,15 +67,8 @@ def used(stage: Stage) -> Iterator[Terminal]:
         terminal.wait_for(stage.recipe.ready, READY_SECONDS)
         terminal.wait_quiet()
         terminal.submit("hello")
-        eventually(lambda: [each["presence"] for each in sessions(stage)] == ["idle"], "an idle session")
+        until(lambda: [each["presence"] for each in sessions(stage)] == ["idle"], "an idle session", READY_SECONDS)
         yield terminal
-
-
-def eventually(is_so: Callable[[], bool], what: str) -> None:
-    """Return once something holds."""
-    end = time.monotonic() + READY_SECONDS
-    while not is_so():
-        assert time.monotonic() < end, f"there is no {what}"
 
 
 def say_yes(stage: Stage, terminal: Terminal) -> None:
@@ -101,10 +94,10 @@ def test_question_is_shown_and_answered_by_keys(ruled: Stage, daemon: DaemonProc
         send(ruled, body, "--from", "ci-bot", "--channel", "ci")
         shown = terminal.wait_for(ASKED, SHOWN_SECONDS)
         (action,) = daemon.call("actions")["actions"]
-        wanted = (f"Run gemini-cli? Rule incident, {action['id']}", "Folder: one of its own", f"“ci”: “{body}”")
+        wanted = (f"Run gemini-cli? Rule incident, {action['id']}", "Folder: a folder of its own", f"“ci”: “{body}”")
         assert [line for line in wanted if line not in shown] == []
         say_yes(ruled, terminal)
-        eventually(lambda: daemon.call("actions", state="waiting")["actions"] == [], "answer")
+        until(lambda: daemon.call("actions", state="waiting")["actions"] == [], "answer", READY_SECONDS)
         (action,) = daemon.call("actions")["actions"]
         assert action["decided_by"] == f"you, in {TITLES[ruled.host.name]}"
         assert action["state"] in ("queued", "started")
@@ -132,7 +125,7 @@ def test_headless_session_is_not_asked(ruled: Stage, daemon: DaemonProcess) -> N
     with ruled.model.hold(lambda asked: not asked.is_side) as hold, ruled.headless("hello") as running:
         hold.wait(READY_SECONDS)
         send(ruled, "red", "--from", "ci-bot", "--channel", "ci")
-        eventually(lambda: len(daemon.call("actions", state="waiting")["actions"]) == 1, "question")
+        until(lambda: len(daemon.call("actions", state="waiting")["actions"]) == 1, "question", READY_SECONDS)
         hold.release()
         assert running.finish().returncode == 0
     (action,) = daemon.call("actions")["actions"]

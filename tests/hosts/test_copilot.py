@@ -5,23 +5,21 @@ What arrived is read on the model's wire; what Harken believes is read from its 
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import psutil
 import pytest
 
-from harken.trial.exchange import ModelAnswer, ModelRequest, Script, in_order, side
+from harken.trial.exchange import ModelAnswer, ModelRequest, in_order, side
 from tests.hosts.stage import Stage
 from tests.hosts.story import (
+    READY_SECONDS,
+    STEP_SECONDS,
     arrived,
-    assert_never,
     assert_once,
     eventually,
     is_seen,
@@ -35,28 +33,11 @@ from tests.hosts.story import (
     tree,
 )
 from tests.hosts.terminal import Terminal
+from tests.loss.rig import until
 
 pytestmark = pytest.mark.parametrize("host", ["copilot-cli"], indirect=True)
 
-READY_SECONDS: Final = 60.0
-STEP_SECONDS: Final = 40.0
 REMINDER: Final = "does not listen for this session any more"
-EVENTS: Final = (
-    "sessionStart",
-    "userPromptSubmitted",
-    "postToolUse",
-    "postToolUseFailure",
-    "agentStop",
-    "sessionEnd",
-    "permissionRequest",
-)
-
-
-@pytest.fixture
-def connected(stage: Stage) -> Stage:
-    """Copilot CLI, connected the way people connect it."""
-    stage.harken("connect", "copilot-cli", "--yes")
-    return stage
 
 
 @pytest.fixture
@@ -85,13 +66,6 @@ def waiters(stage: Stage) -> list[psutil.Process]:
         ):
             found.append(process)
     return found
-
-
-def until(is_so: Callable[[], bool], what: str) -> None:
-    """Return when something is so."""
-    end = time.monotonic() + STEP_SECONDS
-    while not is_so():
-        assert time.monotonic() < end, what
 
 
 def obedient(asked: ModelRequest) -> ModelAnswer:
@@ -124,71 +98,6 @@ def copilot(stage: Stage, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_message_sent_while_a_tool_runs_is_in_the_next_request(connected: Stage) -> None:
-    """A working agent that does not think of its inbox must still get what cannot wait."""
-    body = marker()
-    with connected.gate() as gate:
-        connected.model.follow(in_order(ModelAnswer.shell(gate.command), ModelAnswer.shell("true")))
-        with connected.headless("work") as running:
-            gate.wait(STEP_SECONDS)
-            message = send(connected, body)
-            gate.open()
-            assert running.finish().returncode == 0
-    first, second, _third = connected.model.conversation
-    assert (first.count(body), second.count(body)) == (0, 1)
-    assert_once(connected, body)
-    line = line_of(connected, message)
-    assert (line["state"], line["surface"]) == ("seen", "hook: tool")
-
-
-def test_message_that_waits_goes_with_the_next_prompt(connected: Stage) -> None:
-    """Whoever starts an agent in the morning should not have to tell it to look.
-
-    The hooks of the start and of the prompt both run then, one after the other: it must not be told by both.
-    """
-    body = marker()
-    message = send(connected, body)
-    connected.ask("good morning")
-    assert connected.model.conversation[0].count(body) == 1
-    assert_once(connected, body)
-    line = line_of(connected, message)
-    assert (line["state"], line["surface"]) == ("seen", "hook: prompt")
-
-
-def test_message_at_the_end_of_a_turn_keeps_the_agent_going(connected: Stage) -> None:
-    """Otherwise it would wait for the person, who may be away, although the agent is still there."""
-    body, last = marker(), marker()
-    connected.model.follow(in_order(ModelAnswer.text("first"), then=last))
-    with connected.model.hold(lambda asked: not asked.is_side) as hold, connected.headless("one question") as running:
-        hold.wait(STEP_SECONDS)
-        message = send(connected, body)
-        hold.release()
-        done = running.finish()
-    first, second = connected.model.conversation
-    assert (first.count(body), second.count(body)) == (0, 1)
-    assert last in done.stdout
-    line = line_of(connected, message)
-    assert (line["state"], line["surface"]) == ("seen", "hook: stop")
-
-
-def test_idle_session_in_tmux_is_woken_by_the_extension_and_told_once(with_extension: Stage) -> None:
-    """A message to an idle agent starts its next turn, and is not told again with the next prompt."""
-    asked, body, later = marker(), marker(), marker()
-    stage = with_extension
-    with stage.tmux() as tmux:
-        tmux.wait_for(stage.recipe.ready, READY_SECONDS)
-        tmux.submit(asked)
-        arrived(stage, asked)
-        tmux.wait_quiet()
-        message = send(stage, body)
-        woken = arrived(stage, body)
-        assert "<system_notification>" in places(woken, body)[0].text
-        assert eventually(stage, message, is_seen)["surface"] == "wake: extension"
-        tmux.submit(later)
-        arrived(stage, later)
-    assert_once(stage, body)
-
-
 def test_idle_session_in_tmux_is_woken_by_the_waiter_and_told_once(with_waiter: Stage) -> None:
     """The same without anything experimental; the agent starts the waiter itself, and again after each message.
 
@@ -199,7 +108,7 @@ def test_idle_session_in_tmux_is_woken_by_the_waiter_and_told_once(with_waiter: 
     stage.model.follow(obedient)
     with Terminal((str(stage.program),), stage.environment, stage.project, stage.folder) as tmux:
         tmux.wait_for(stage.recipe.ready, READY_SECONDS)
-        until(lambda: bool(waiters(stage)), "no waiter was started at the beginning")
+        until(lambda: bool(waiters(stage)), "no waiter was started at the beginning", STEP_SECONDS)
         tmux.wait_quiet()
         for body in (first, second):
             message = send(stage, body)
@@ -212,7 +121,7 @@ def test_idle_session_in_tmux_is_woken_by_the_waiter_and_told_once(with_waiter: 
         assert_once(stage, first)
         assert_once(stage, second)
         tmux.submit("/exit")
-        until(lambda: not waiters(stage), "the waiter outlived its host")
+        until(lambda: not waiters(stage), "the waiter outlived its host", STEP_SECONDS)
 
 
 def test_headless_run_costs_nothing_for_a_waiter(with_waiter: Stage) -> None:
@@ -230,19 +139,23 @@ def test_waiter_that_was_forgotten_or_lost_is_asked_for_once(with_waiter: Stage)
     stage.model.follow(lambda asked: obedient(asked) if asked.last_role == "user" else ModelAnswer.text("done"))
     with stage.tmux() as tmux:
         tmux.wait_for(stage.recipe.ready, READY_SECONDS)
-        until(lambda: bool(waiters(stage)), "no waiter was started at the beginning")
+        until(lambda: bool(waiters(stage)), "no waiter was started at the beginning", STEP_SECONDS)
         tmux.wait_quiet()
         (before,) = waiters(stage)
         send(stage, body)
         arrived(stage, body)
-        until(lambda: bool(waiters(stage)) and before not in waiters(stage), "the waiter was not started again")
+        until(
+            lambda: bool(waiters(stage)) and before not in waiters(stage),
+            "the waiter was not started again",
+            STEP_SECONDS,
+        )
         tmux.wait_quiet()
         assert stage.model.conversation[-1].count(REMINDER) == 1
         tmux.submit("/clear")
-        until(lambda: not waiters(stage), "the waiter outlived its conversation")
+        until(lambda: not waiters(stage), "the waiter outlived its conversation", STEP_SECONDS)
         tmux.submit(later)
         arrived(stage, later)
-        until(lambda: bool(waiters(stage)), "nobody started a waiter for the new conversation")
+        until(lambda: bool(waiters(stage)), "nobody started a waiter for the new conversation", STEP_SECONDS)
         tmux.wait_quiet()
         assert stage.model.conversation[-1].count(REMINDER) == 1
 
@@ -254,7 +167,7 @@ def test_message_at_the_end_of_a_turn_goes_before_a_reminder(with_waiter: Stage)
     stage.model.follow(obedient)
     with stage.screen() as screen:
         screen.wait_for(stage.recipe.ready, READY_SECONDS)
-        until(lambda: bool(waiters(stage)), "no waiter was started at the beginning")
+        until(lambda: bool(waiters(stage)), "no waiter was started at the beginning", STEP_SECONDS)
         screen.wait_quiet()
         stage.model.follow(lambda request: obedient(request) if request.count(body) else ModelAnswer.text("no"))
         waiters(stage)[0].kill()
@@ -265,7 +178,7 @@ def test_message_at_the_end_of_a_turn_goes_before_a_reminder(with_waiter: Stage)
             hold.wait(STEP_SECONDS)
             message = send(stage, body)
         assert REMINDER not in places(arrived(stage, body), body)[0].text
-        until(lambda: bool(waiters(stage)), "the reminder was lost")
+        until(lambda: bool(waiters(stage)), "the reminder was lost", STEP_SECONDS)
         assert eventually(stage, message, is_seen)["surface"] == "hook: stop"
     assert_once(stage, body)
 
@@ -276,10 +189,10 @@ def test_extension_finds_a_daemon_that_was_started_again(with_extension: Stage) 
     stage = with_extension
     with stage.screen() as screen:
         screen.wait_for(stage.recipe.ready, READY_SECONDS)
-        until(lambda: _can_be_woken(stage), "the extension did not come")
+        until(lambda: _can_be_woken(stage), "the extension did not come", STEP_SECONDS)
         stage.harken("down")
         stage.harken("up")
-        until(lambda: _can_be_woken(stage), "the extension did not come back")
+        until(lambda: _can_be_woken(stage), "the extension did not come back", STEP_SECONDS)
         message = send(stage, body)
         arrived(stage, body)
         assert eventually(stage, message, is_seen)["surface"] == "wake: extension"
@@ -319,14 +232,18 @@ def test_conversation_after_clear_is_woken_too(with_extension: Stage) -> None:
         screen.wait_quiet()
         (before,) = sessions(stage)
         screen.submit("/clear")
-        until(lambda: all(s["session"] != before["session"] for s in sessions(stage)), "the old session did not end")
-        until(lambda: len(sessions(stage)) == 1, "no new session came")
+        until(
+            lambda: all(s["session"] != before["session"] for s in sessions(stage)),
+            "the old session did not end",
+            STEP_SECONDS,
+        )
+        until(lambda: len(sessions(stage)) == 1, "no new session came", STEP_SECONDS)
         after = so_far(stage)
         message = send(stage, body)
         assert arrived(stage, body, after=after).count(asked) == 0
         assert eventually(stage, message, is_seen)["surface"] == "wake: extension"
         screen.submit("/exit")
-        until(lambda: not sessions(stage), "a session is left that nobody has open")
+        until(lambda: not sessions(stage), "a session is left that nobody has open", STEP_SECONDS)
 
 
 def test_idle_session_without_a_wake_is_told_with_its_next_prompt(connected: Stage) -> None:
@@ -344,30 +261,6 @@ def test_idle_session_without_a_wake_is_told_with_its_next_prompt(connected: Sta
         assert arrived(connected, later).count(body) == 1
         assert eventually(connected, message, is_seen)["surface"] == "hook: prompt"
     assert_once(connected, body)
-
-
-def test_helper_of_the_agent_gets_nothing(connected: Stage) -> None:
-    """A subagent runs the same hooks, but what it is told never reaches the agent that could answer."""
-    prompt, helper, body = marker(), marker(), marker()
-
-    def in_conversation(gate: str) -> Script:
-        errand = {"description": "an errand", "prompt": helper, "agent_type": "general-purpose", "name": "errand"}
-        own = in_order(ModelAnswer.call("task", {**errand, "mode": "sync"}))
-        its = in_order(ModelAnswer.shell(gate), ModelAnswer.shell("true"))
-        return lambda asked: side(asked) if asked.is_side else (own if prompt in asked.text else its)(asked)
-
-    with connected.gate() as gate:
-        connected.model.follow(in_conversation(gate.command))
-        with connected.headless(prompt) as running:
-            gate.wait(STEP_SECONDS)
-            message = send(connected, body)
-            gate.open()
-            assert running.finish().returncode == 0
-    its_own = [asked for asked in connected.model.conversation if prompt not in asked.text]
-    assert len(its_own) >= 3
-    assert sum(asked.count(body) for asked in its_own) == 0
-    assert_once(connected, body)
-    assert line_of(connected, message)["state"] == "seen"
 
 
 @pytest.mark.parametrize(
@@ -398,17 +291,6 @@ def test_project_that_is_connected_to_claude_code_too_is_told_once(connected: St
     assert lines.get("claude-code", "queued") == "queued"
 
 
-def test_host_that_did_not_run_is_left_byte_for_byte_as_it_was(stage: Stage) -> None:
-    """Trying Harken must cost nothing."""
-    before = tree(stage.user)
-    for wake in ("extension", "waiter", "default"):
-        stage.harken("connect", "copilot-cli", "--yes", "--wake", wake)
-        assert tree(stage.user) != before
-    stage.harken("disconnect", "copilot-cli", "--yes")
-    assert tree(stage.user) == before
-    assert not (stage.harken_home / "plugins").exists()
-
-
 def test_host_that_ran_keeps_its_own_settings_and_nothing_of_ours(stage: Stage) -> None:
     """Copilot's own commands would drop the comments, and leave an entry that says the plugin is off."""
     settings = stage.user / ".copilot" / "settings.json"
@@ -433,51 +315,3 @@ def _names(stage: Stage, prompt: str) -> tuple[str, ...]:
     before = so_far(stage)
     stage.ask(prompt)
     return stage.model.requests[before].tool_names
-
-
-def test_connecting_one_folder_leaves_what_git_tracks_alone(stage: Stage) -> None:
-    """A team's settings are not one person's to change; other folders are not connected."""
-    before = tree(stage.project)
-    stage.harken("connect", "copilot-cli", "--yes", "--project", str(stage.project))
-    body = marker()
-    send(stage, body)
-    stage.ask("hello")
-    assert_once(stage, body)
-    git = subprocess.run(
-        ["/usr/bin/env", "git", "status", "--porcelain"],
-        cwd=stage.project,
-        capture_output=True,
-        check=True,
-        timeout=STEP_SECONDS,
-    )
-    assert git.stdout == b""
-    stage.harken("disconnect", "copilot-cli", "--yes", "--project", str(stage.project))
-    assert tree(stage.project) == before
-
-
-def test_stopped_or_removed_harken_is_not_noticed(connected: Stage) -> None:
-    """An inbox that is not there may cost the agent its messages, but never a turn or an error."""
-    connected.harken("down")
-    answer = marker()
-    connected.model.follow(in_order(ModelAnswer.shell("true"), then=answer))
-    assert answer in connected.ask("work").stdout
-    shutil.rmtree(connected.harken_home)
-    connected.model.follow(in_order(ModelAnswer.shell("true"), then=answer))
-    assert answer in connected.ask("work").stdout
-    assert_never(connected, "hook error")
-
-
-@pytest.mark.parametrize("payload", [b"", b"{", b"[]", b"null", b'{"sessionId": 1}', b"\xff" * 1_000_000])
-def test_broken_input_of_a_hook_does_nothing(with_waiter: Stage, payload: bytes) -> None:
-    """Whatever a later version of Copilot may write, a hook ends well and says nothing."""
-    file = with_waiter.harken_home / "plugins" / "copilot-cli" / "harken" / "hooks" / "hooks.json"
-    hooks = json.loads(file.read_text())["hooks"]
-    assert set(hooks) == set(EVENTS)
-    lines = [hook["bash"] for event in EVENTS for hook in hooks[event]]
-    assert len(lines) == len(EVENTS) + 1
-    for line in lines:
-        done = subprocess.run(
-            ["/bin/sh", "-c", line], input=payload, capture_output=True, check=False, timeout=STEP_SECONDS
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), line
-    assert sessions(with_waiter) == []

@@ -9,7 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,31 +18,16 @@ from typing import Final
 import pytest
 
 from harken.errors import UserError
-from harken.hosts.registry import sandboxes
 from harken.hosts.trial_recipe import MODEL
 from harken.runs.sandbox import Sandbox, ToolServer
 from harken.trial.exchange import ModelAnswer, in_order
 from tests.hosts.matrix import Matrix
-from tests.hosts.planting import INSTRUCTIONS, MADE, WRITES
-from tests.hosts.sandboxes import ANSWER, OUTSIDE, Ran, ask, commit, put_files, results, run_sandbox, work_for
+from tests.hosts.sandboxes import ANSWER, OUTSIDE, ask, commit, put_files, results, run_sandbox, work_for
 from tests.hosts.stage import Stage
+from tests.hosts.words import EDITORS, WORDS
 
 _SERVER: Final = Path(__file__).parent / "toolserver.py"
 _PATCHING: Final = "gpt-5.5"  # a model for which Codex has a tool that changes files
-_HELD: Final = (
-    ".git/hooks/pre-commit",
-    ".claude/settings.json",
-    ".mcp.json",
-    ".gemini/settings.json",
-    ".codex/config.toml",
-    ".opencode/plugin/x.js",
-    "opencode.json",
-    ".qwen/settings.json",
-    ".github/hooks/x.json",
-    ".vscode/tasks.json",
-)
-_LATER: Final = (*INSTRUCTIONS, "sub/.git", "lib/.git/config")
-_EDITING: Final = tuple(name for name in WRITES if name != "qwen-code")  # which cannot be fenced to edits
 # How the shell of a host is called, and where it can be told to run.
 _COMMANDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {"gemini-cli": ("run_shell_command", "dir_path"), "opencode": ("bash", "workdir")}
@@ -66,12 +51,6 @@ def stage(bare_stage: Stage) -> Stage:
     """The host with files inside and outside its folder."""
     put_files(bare_stage)
     return bare_stage
-
-
-@pytest.fixture
-def sandbox(stage: Stage) -> Sandbox:
-    """The host's sandbox."""
-    return next(each for each in sandboxes() if each.host == stage.host.name)
 
 
 def test_folder_executes_nothing_and_its_variables_are_not_taken(
@@ -112,42 +91,18 @@ def test_denied_tool_is_told_whatever_it_is_called(stage: Stage, sandbox: Sandbo
     assert ran.answer == ANSWER
 
 
-def _write(stage: Stage, sandbox: Sandbox, tools: Sequence[str], *paths: str) -> Ran:
-    """Let the model write some files, as its host writes them."""
+@pytest.mark.parametrize("host", EDITORS, indirect=True)
+def test_instructions_are_changed_where_the_rule_says_so(stage: Stage, sandbox: Sandbox, matrix: Matrix) -> None:
+    """Somebody has to write them; git and settings stay held."""
     file = stage.user / ".codex" / "config.toml"
     if file.exists():
         file.write_text(file.read_text(encoding="utf-8").replace(MODEL, _PATCHING), encoding="utf-8")
-    for name in ("deep/down", "docs", "sub"):
-        (stage.project / name).mkdir(parents=True, exist_ok=True)
+    for name in ("docs", "sub"):
+        (stage.project / name).mkdir()
     folder = Path() if sandbox.host == "codex" else stage.project
-    calls = [WRITES[sandbox.host](str(folder / path), "evil") for path in paths]
-    return ask(sandbox, stage, tools, *calls, max_turns=len(calls) + 1)
-
-
-@pytest.mark.parametrize("host", _EDITING, indirect=True)
-def test_settings_of_agents_are_not_changed(stage: Stage, sandbox: Sandbox, matrix: Matrix) -> None:
-    """A run that may edit could else give the next session of any agent a program to run."""
-    ran = _write(stage, sandbox, ["edit_file"], *_HELD, MADE)
-    assert (stage.project / MADE).read_text(encoding="utf-8").strip() == "evil"
-    assert [path for path in _HELD if (stage.project / path).exists()] == []
-    assert len(ran.denied) == len(_HELD)
-    matrix.note(sandbox.host, "edit: settings of agents", "denied")
-
-
-@pytest.mark.parametrize("host", _EDITING, indirect=True)
-def test_instructions_for_the_next_session_are_not_changed(stage: Stage, sandbox: Sandbox, matrix: Matrix) -> None:
-    """What a message talks a run into writing there, every later session obeys; in any folder, also one that is new."""
-    ran = _write(stage, sandbox, ["edit_file"], *_LATER, MADE)
-    assert (stage.project / MADE).read_text(encoding="utf-8").strip() == "evil"
-    assert [path for path in _LATER if (stage.project / path).exists()] == []
-    assert len(ran.denied) == len(_LATER)
-    matrix.note(sandbox.host, "edit: instructions of agents", "denied")
-
-
-@pytest.mark.parametrize("host", _EDITING, indirect=True)
-def test_instructions_are_changed_where_the_rule_says_so(stage: Stage, sandbox: Sandbox, matrix: Matrix) -> None:
-    """Somebody has to write them; git and settings stay held."""
-    ran = _write(stage, sandbox, ["edit_file", "edit_instructions"], "AGENTS.md", "docs/CLAUDE.md", "sub/.git")
+    paths = ("AGENTS.md", "docs/CLAUDE.md", "sub/.git")
+    calls = [WORDS[sandbox.host].put(folder / path, "evil") for path in paths]
+    ran = ask(sandbox, stage, ["edit_file", "edit_instructions"], *calls)
     assert (stage.project / "AGENTS.md").read_text(encoding="utf-8").strip() == "evil"
     assert (stage.project / "docs" / "CLAUDE.md").exists()
     assert not (stage.project / "sub" / ".git").exists()

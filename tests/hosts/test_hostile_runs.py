@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 import pytest
@@ -24,12 +23,12 @@ from harken.testing import DaemonProcess
 from harken.testing.daemon import Json
 from harken.trial.exchange import ModelAnswer, in_order
 from tests.hosts.matrix import Matrix
-from tests.hosts.planting import INSTRUCTIONS, MADE, WRITES
 from tests.hosts.sandboxes import ANSWER, results
 from tests.hosts.stage import Stage
 from tests.hosts.story import marker, send
-from tests.hosts.test_runs import PATCHING, RULE, RUN_SECONDS, WORDS, assert_nothing_left, ruled, shown
+from tests.hosts.test_runs import PATCHING, RULE, RUN_SECONDS, assert_nothing_left, ruled, shown
 from tests.hosts.trap import HOME_WORD, SPRINGS, Trap, set_trap
+from tests.hosts.words import WORDS
 from tests.loss.rig import until
 
 MOST_TURNS: Final = 60
@@ -60,30 +59,33 @@ HELD: Final = (
     ".git/config",
     ".git/modules/sub/config",
     ".git/hooks/post-checkout",
-    *INSTRUCTIONS,
+    # What the next session, or the person's editor and shell, would obey.
+    "AGENTS.md",
+    "deep/down/CLAUDE.md",
+    "docs/GEMINI.md",
+    "QWEN.md",
+    ".github/agents/x.agent.md",
+    ".github/copilot-instructions.md",
+    ".husky/pre-commit",
+    ".envrc",
+    ".devcontainer/devcontainer.json",
+    # What would give it a program to run.
+    ".claude/settings.json",
+    ".mcp.json",
+    ".gemini/settings.json",
+    ".codex/config.toml",
+    ".opencode/plugin/x.js",
+    "opencode.json",
+    ".qwen/settings.json",
+    ".github/hooks/x.json",
+    ".vscode/tasks.json",
 )
+MADE: Final = "made.txt"  # which may be written
 # Makes a repository of a folder, under names that no host knows.
 PLAIN: Final = ("evil/HEAD", "evil/config")
 # The exit codes of what is refused, and of what does not reach the daemon.
 REFUSED: Final = "7"
 UNREACHED: Final = "5"
-
-
-# What else the shell of a host wants to be told; some refuse a call with more.
-BESIDE: Final[Mapping[str, Mapping[str, object]]] = MappingProxyType(
-    {
-        "claude-code": {"description": "look"},
-        "copilot-cli": {"description": "look"},
-        "opencode": {"description": "look"},
-        "qwen-code": {"is_background": False},
-    }
-)
-
-
-def command(stage: Stage, line: str) -> ModelAnswer:
-    """Return a call that runs a command, as the host wants it."""
-    words = WORDS[stage.host.name]
-    return ModelAnswer.literal(words.execute, {words.command: line, **BESIDE.get(stage.host.name, {})})
 
 
 @pytest.fixture
@@ -193,7 +195,7 @@ def test_host_that_starts_in_a_hostile_repository_springs_nothing(
     lines = (*GIT_LINES, str(trap.program))
     trap.fill()
     with ruled(stage, *tools) as daemon:
-        run = fire(stage, daemon, words.mark(), *(command(stage, line) for line in lines))
+        run = fire(stage, daemon, words.mark(), *(words.run(line) for line in lines))
         assert (run["state"], run["answer"]) == ("done", ANSWER), run
         assert run["denied"] == [f"{words.execute} {line}" for line in lines]
         assert_no_effect(stage, daemon, trap)
@@ -236,10 +238,9 @@ def test_run_with_some_commands_of_git_runs_only_these(bare_stage: Stage, trap: 
             assert_cannot_run(stage, daemon)
             matrix.note(stage.host.name, "hostile: options of git", "refused")
             return
-        write = WRITES[stage.host.name]
-        led = write(str(stage.project / "sub" / ".git"), f"gitdir: {stage.project}/evil")
-        tried = [*(command(stage, line) for line in WRITING_LINES), led]
-        run = fire(stage, daemon, *tried, command(stage, "git status"), command(stage, "git log"))
+        led = words.put(stage.project / "sub" / ".git", f"gitdir: {stage.project}/evil")
+        tried = [*(words.run(line) for line in WRITING_LINES), led]
+        run = fire(stage, daemon, *tried, words.run("git status"), words.run("git log"))
         assert (run["state"], run["answer"]) == ("done", ANSWER), run
         expected = [f"{words.execute} {line}" for line in WRITING_LINES]
         assert run["denied"][: len(expected)] == expected
@@ -263,8 +264,8 @@ def test_run_that_edits_leaves_nothing_that_is_obeyed_later(bare_stage: Stage, t
             matrix.note(stage.host.name, "hostile: planted by edits", "refused")
             return
         folder = Path() if patches(stage) else stage.project
-        write = WRITES[stage.host.name]
-        run = fire(stage, daemon, *(write(str(folder / path), text) for path, text in files.items()))
+        words = WORDS[stage.host.name]
+        run = fire(stage, daemon, *(words.put(folder / path, text) for path, text in files.items()))
         record = {each["path"]: each for each in daemon.call("run", run=run["id"])["changes"]["files"]}
         assert (run["state"], run["answer"]) == ("failed", ANSWER), run
         assert run["reason"].startswith("it changed what a run may not change, and that was put back: evil/")
@@ -272,6 +273,7 @@ def test_run_that_edits_leaves_nothing_that_is_obeyed_later(bare_stage: Stage, t
         assert denied == list(HELD)
         assert {path for path, each in record.items() if each["is_undone"]} >= set(PLAIN)
         assert record[MADE]["change"] == "added"
+        assert record[MADE]["diff"].startswith("@@ -0,0 +1,1 @@\n+made")
         assert_no_effect(stage, daemon, trap)
     assert [path for path in HELD if not was_there(path) and (stage.project / path).exists()] == []
     assert (stage.project / "sub" / ".git").read_text(encoding="utf-8") == "gitdir: ../.git/modules/sub\n"
@@ -367,13 +369,14 @@ def test_shell_leaves_nobody_behind_and_is_never_the_person(bare_stage: Stage, t
             return
         # Only Codex has a sandbox: from there neither the daemon nor what stands above a run is reached.
         is_apart = stage.host.name == "codex"
+        words = WORDS[stage.host.name]
         for name, end in {"ends": ("done", 0), "kills": ("done", 0) if is_apart else ("failed", -9)}.items():
             line = f"bash {stage.project}/attack.sh {name}"
-            run = fire(stage, daemon, command(stage, line))
+            run = fire(stage, daemon, words.run(line))
             assert (run["state"], run["exit_code"]) == end, run
             if end == ("done", 0) or stage.host.name != "opencode":  # that one tells of a call when it is over
                 (asked,) = [each for each in run["output"] if each["kind"] == "tool"]
-                assert (asked["tool"], line in asked["text"]) == (WORDS[stage.host.name].execute, True)
+                assert (asked["tool"], line in asked["text"]) == (words.execute, True)
             told = {each["path"]: each["diff"].rpartition("+")[2] for each in run["changes"]["files"]}
             assert told.keys() == {f"note.{name}-{way}" for way in ("session", "nohup", "twice", "code")}
             assert told[f"note.{name}-code"] == (UNREACHED if is_apart else REFUSED)

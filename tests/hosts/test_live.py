@@ -93,6 +93,19 @@ def live(stage: Stage, code: int, *options: str) -> Json:
     return host
 
 
+def live_with(stage: Stage, path: str) -> subprocess.CompletedProcess[str]:
+    """Run a live check of Claude Code with another `PATH`, however it ends."""
+    home = ("--home", str(stage.harken_home))
+    return subprocess.run(
+        [sys.executable, "-I", "-m", "harken", *home, "doctor", "--live", "claude", "--json"],
+        capture_output=True,
+        check=False,
+        env={**stage.environment, "PATH": path},
+        text=True,
+        timeout=LIVE_SECONDS,
+    )
+
+
 def assert_left_alone(stage: Stage, asked: int = 0) -> None:
     """Assert that nothing of a trial is left, and that the person's own model was not asked once more."""
     assert not (stage.harken_home / "trial").exists()
@@ -194,26 +207,7 @@ def test_host_that_cannot_be_started_is_reported_with_its_words(stage: Stage) ->
         '#!/bin/sh\n[ "$1" = --version ] && echo "2.1.325 (Claude Code)" || { echo "no licence" >&2; exit 3; }\n'
     )
     stub.chmod(0o755)
-    environ = {**stage.environment, "PATH": f"{stub.parent}{os.pathsep}{stage.environment['PATH']}"}
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-I",
-            "-m",
-            "harken",
-            "--home",
-            str(stage.harken_home),
-            "doctor",
-            "--live",
-            "claude",
-            "--json",
-        ],
-        capture_output=True,
-        check=False,
-        env=environ,
-        text=True,
-        timeout=LIVE_SECONDS,
-    )
+    done = live_with(stage, f"{stub.parent}{os.pathsep}{stage.environment['PATH']}")
     assert done.returncode == 1, done.stderr
     (host,) = json.loads(done.stdout)["hosts"]
     assert "no licence" in host["error"]["hint"]
@@ -225,25 +219,7 @@ def test_host_that_is_not_there_cannot_be_checked(stage: Stage) -> None:
     """Asked about a host by name, a check that could not be made is not a check that was passed."""
     unnamed = stage.try_harken("doctor", "--live")
     assert (unnamed.returncode, "Which host?" in unnamed.stderr) == (2, True)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-I",
-            "-m",
-            "harken",
-            "--home",
-            str(stage.harken_home),
-            "doctor",
-            "--live",
-            "claude",
-            "--json",
-        ],
-        capture_output=True,
-        check=False,
-        env={**stage.environment, "PATH": "/usr/bin:/bin"},
-        text=True,
-        timeout=LIVE_SECONDS,
-    )
+    done = live_with(stage, "/usr/bin:/bin")
     assert done.returncode == 1
     (host,) = json.loads(done.stdout)["hosts"]
     assert (host["found"], host["error"]["message"]) == (None, "Claude Code is not installed.")

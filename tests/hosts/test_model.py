@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harken.trial.exchange import ModelAnswer, in_order
 from tests.hosts.stage import Stage
 from tests.hosts.story import arrived, assert_once, marker, places
@@ -34,25 +36,14 @@ def test_a_host_runs_its_shell_when_the_model_calls_it(bare_stage: Stage) -> Non
     assert [turn.role for turn in places(last, printed)] == ["tool"]
 
 
-def test_a_host_in_a_terminal_answers_what_is_typed(bare_stage: Stage) -> None:
-    """A private home has to start without asking who you are or whom you trust."""
+@pytest.mark.parametrize("way", ["screen", "tmux"])
+def test_a_host_in_a_terminal_answers_what_is_typed(bare_stage: Stage, way: str) -> None:
+    """A private home has to start without asking who you are; in tmux programs see another kind of terminal."""
     prompt, answer = marker(), marker()
     bare_stage.model.follow(in_order(then=answer))
-    with bare_stage.screen() as screen:
-        screen.wait_for(bare_stage.recipe.ready, READY_SECONDS)
-        screen.submit(f"{prompt} hello")
+    with bare_stage.screen() if way == "screen" else bare_stage.tmux() as terminal:
+        terminal.wait_for(bare_stage.recipe.ready, READY_SECONDS)
+        terminal.submit(f"{prompt} hello")
         arrived(bare_stage, prompt)
-        screen.wait_for(answer, SHOWN_SECONDS)
-    assert_once(bare_stage, prompt)
-
-
-def test_a_host_in_tmux_answers_what_is_typed(bare_stage: Stage) -> None:
-    """Idle sessions are woken in tmux too, where programs see another kind of terminal."""
-    prompt, answer = marker(), marker()
-    bare_stage.model.follow(in_order(then=answer))
-    with bare_stage.tmux() as tmux:
-        tmux.wait_for(bare_stage.recipe.ready, READY_SECONDS)
-        tmux.submit(f"{prompt} hello")
-        arrived(bare_stage, prompt)
-        tmux.wait_for(answer, SHOWN_SECONDS)
+        terminal.wait_for(answer, SHOWN_SECONDS)
     assert_once(bare_stage, prompt)

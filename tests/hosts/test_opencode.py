@@ -11,8 +11,7 @@ import re
 import shutil
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
@@ -20,15 +19,27 @@ from typing import Final
 import pytest
 
 from harken.testing.agent import Json
-from harken.trial.exchange import ModelAnswer, Script, in_order, side
+from harken.trial.exchange import ModelAnswer, in_order
 from harken.trial.screen import TerminalProgram
 from tests.hosts.stage import Stage
-from tests.hosts.story import arrived, assert_once, line_of, marker, places, send, sessions, so_far, tree
+from tests.hosts.story import (
+    READY_SECONDS,
+    STEP_SECONDS,
+    arrived,
+    assert_once,
+    eventually,
+    is_seen,
+    line_of,
+    marker,
+    places,
+    send,
+    sessions,
+    tree,
+    until_idle,
+)
 
 pytestmark = pytest.mark.parametrize("host", ["opencode"], indirect=True)
 
-READY_SECONDS: Final = 60.0
-STEP_SECONDS: Final = 40.0
 
 # A server of somebody else's, with one tool that reads a named pipe to its end and then says more than opencode keeps.
 OTHER_SERVER: Final = """\
@@ -53,20 +64,6 @@ for line in sys.stdin:
 """
 
 
-@pytest.fixture
-def unconnected(stage: Stage) -> Stage:
-    """The host without a network: where there is a plugin, it would fetch a package for it."""
-    (stage.user / ".npmrc").write_text("offline=true\n")
-    return stage
-
-
-@pytest.fixture
-def connected(unconnected: Stage) -> Stage:
-    """The host, connected the way people connect it."""
-    unconnected.harken("connect", "opencode", "--yes")
-    return unconnected
-
-
 def settings_of(stage: Stage) -> Path:
     """Return the settings of the private home."""
     return stage.user / ".config" / "opencode" / "opencode.json"
@@ -77,19 +74,6 @@ def test_home_of_a_trial_needs_no_packages(connected: Stage) -> None:
     connected.ask("hello")
     log = connected.user / ".local" / "share" / "opencode" / "log" / "opencode.log"
     assert "dependency install" not in log.read_text()
-
-
-def eventually(look: Callable[[], Json], is_so: Callable[[Json], bool]) -> Json:
-    """Return what there is to see once it is as wanted: the end of a turn is told after the model's last answer."""
-    end = time.monotonic() + STEP_SECONDS
-    while not is_so(seen := look()):
-        assert time.monotonic() < end, f"it stays at {seen}"
-    return seen
-
-
-def seen(stage: Stage, message: str) -> Json:
-    """Return the ledger's line of a message once it is proven."""
-    return eventually(lambda: line_of(stage, message), lambda line: line.get("state") == "seen")
 
 
 @contextmanager
@@ -104,100 +88,29 @@ def idle(stage: Stage, prompt: str = "") -> Iterator[TerminalProgram]:
         yield screen
 
 
-def until_idle(stage: Stage, count: int = 1) -> None:
-    """Return when so many conversations can be woken, and none is busy."""
-
-    def are_idle(known: Json) -> bool:
-        return sum(s["can_wake"] for s in known) == count and all(s["presence"] != "busy" for s in known)
-
-    eventually(lambda: sessions(stage), are_idle)
-
-
-def test_message_sent_while_a_tool_runs_is_in_the_next_request(connected: Stage) -> None:
-    """A working agent that does not think of its inbox must still get what cannot wait."""
-    body = marker()
-    with connected.gate() as gate:
-        connected.model.follow(in_order(ModelAnswer.shell(gate.command), ModelAnswer.shell("true")))
-        with connected.headless("work") as running:
-            gate.wait(STEP_SECONDS)
-            message = send(connected, body)
-            gate.open()
-            assert running.finish().returncode == 0
-    first, second, _third = connected.model.conversation
-    assert (first.count(body), second.count(body)) == (0, 1)
-    assert [turn.role for turn in places(second, body)] == ["tool"]
-    assert_once(connected, body)
-    line = line_of(connected, message)
-    assert (line["state"], line["surface"]) == ("seen", "hook: tool")
-
-
-def test_message_is_not_cut_off_with_the_long_result_of_somebody_elses_tool(unconnected: Stage) -> None:
+def test_message_is_not_cut_off_with_the_long_result_of_somebody_elses_tool(offline: Stage) -> None:
     """What MCP tools return is shortened after our plugin had it; the message must not go with the rest."""
-    server = unconnected.folder / "other.py"
+    server = offline.folder / "other.py"
     server.write_text(OTHER_SERVER)
-    settings = settings_of(unconnected)
+    settings = settings_of(offline)
     entry = {"type": "local", "command": ["python3", str(server)], "timeout": 60_000}
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "mcp": {"other": entry}}))
-    unconnected.harken("connect", "opencode", "--yes")
+    offline.harken("connect", "opencode", "--yes")
     body = marker()
-    with unconnected.gate() as gate:
+    with offline.gate() as gate:
         pipe = gate.command.removeprefix("cat ")
-        unconnected.model.follow(in_order(ModelAnswer.call("report", {"pipe": pipe}), ModelAnswer.shell("true")))
-        with unconnected.headless("work") as running:
+        offline.model.follow(in_order(ModelAnswer.call("report", {"pipe": pipe}), ModelAnswer.shell("true")))
+        with offline.headless("work") as running:
             gate.wait(STEP_SECONDS)
-            message = send(unconnected, body, "--from", "ann")
+            message = send(offline, body, "--from", "ann")
             gate.open()
             assert running.finish().returncode == 0
-    second = unconnected.model.conversation[1]
+    second = offline.model.conversation[1]
     (result,) = places(second, body)
     assert result.role == "tool"
     assert "truncated" in result.text
-    assert_once(unconnected, body)
-    assert (line_of(unconnected, message)["state"], line_of(unconnected, message)["surface"]) == ("seen", "hook: tool")
-
-
-def test_message_that_waits_goes_with_the_next_prompt(connected: Stage) -> None:
-    """Whoever starts an agent in the morning should not have to tell it to look."""
-    body = marker()
-    message = send(connected, body)
-    connected.ask("good morning")
-    assert connected.model.conversation[0].count(body) == 1
-    assert_once(connected, body)
-    line = line_of(connected, message)
-    assert (line["state"], line["surface"]) == ("seen", "hook: prompt")
-
-
-def test_idle_conversation_in_tmux_is_woken_and_told_once(connected: Stage) -> None:
-    """A message of the person's to an idle agent starts its next turn, and is not told again with the next prompt."""
-    asked, body, later = marker(), marker(), marker()
-    with connected.tmux() as tmux:
-        tmux.wait_for(connected.recipe.ready, READY_SECONDS)
-        tmux.submit(asked)
-        arrived(connected, asked)
-        until_idle(connected)
-        message = send(connected, body)
-        woken = arrived(connected, body)
-        assert [turn.role for turn in places(woken, body)] == ["user"]
-        assert seen(connected, message)["surface"] == "wake: plugin"
-        tmux.submit(later)
-        arrived(connected, later)
-    assert_once(connected, body)
-
-
-def test_somebody_else_wakes_with_a_notice_and_is_read_by_the_tool(connected: Stage) -> None:
-    """A prompt has the user's voice: what others wrote comes as the result of a tool instead."""
-    body = marker()
-    with idle(connected):
-        after = so_far(connected)
-        connected.model.follow(in_order(ModelAnswer.call("inbox_pull")))
-        message = send(connected, body, "--from", "ann")
-        read = arrived(connected, body, after=after)
-        assert [turn.role for turn in places(read, body)] == ["tool"]
-        notice = connected.model.conversation[-2]
-        assert notice.count(body) == 0
-        assert [turn.role for turn in places(notice, "call inbox_pull")][-1] == "user"
-        eventually(lambda: line_of(connected, message), lambda line: line.get("surface") == "inbox_pull")
-    assert_once(connected, body)
+    assert_once(offline, body)
+    assert (line_of(offline, message)["state"], line_of(offline, message)["surface"]) == ("seen", "hook: tool")
 
 
 def test_wake_keeps_to_the_agent_that_the_person_chose(connected: Stage) -> None:
@@ -215,30 +128,6 @@ def test_wake_keeps_to_the_agent_that_the_person_chose(connected: Stage) -> None
     assert "Plan mode ACTIVE" in last
 
 
-def test_helper_of_the_agent_gets_nothing(connected: Stage) -> None:
-    """What a subagent is told never reaches the agent that could answer."""
-    prompt, helper, body = marker(), marker(), marker()
-
-    def script(gate: str) -> Script:
-        errand = {"description": "an errand", "prompt": helper, "subagent_type": "general"}
-        own = in_order(ModelAnswer.call("task", errand), ModelAnswer.shell("true"))
-        its = in_order(ModelAnswer.shell(gate), ModelAnswer.shell("true"))
-        return lambda asked: side(asked) if asked.is_side else (own if prompt in asked.text else its)(asked)
-
-    with connected.gate() as gate:
-        connected.model.follow(script(gate.command))
-        with connected.headless(prompt) as running:
-            gate.wait(STEP_SECONDS)
-            message = send(connected, body)
-            gate.open()
-            assert running.finish().returncode == 0
-    its_own = [asked for asked in connected.model.conversation if prompt not in asked.text]
-    assert len(its_own) >= 3
-    assert sum(asked.count(body) for asked in its_own) == 0
-    assert_once(connected, body)
-    assert line_of(connected, message)["surface"] == "hook: tool"
-
-
 def test_tool_that_the_person_stopped_takes_no_message_along(connected: Stage) -> None:
     """Our plugin is run after a stopped tool too, but no model is waiting for that result."""
     work, body = marker(), marker()
@@ -252,7 +141,7 @@ def test_tool_that_the_person_stopped_takes_no_message_along(connected: Stage) -
         screen.press("escape")
         woken = arrived(connected, body)
         assert [turn.role for turn in places(woken, body)] == ["user"]
-        assert seen(connected, message)["surface"] == "wake: plugin"
+        assert eventually(connected, message, is_seen)["surface"] == "wake: plugin"
     assert_once(connected, body)
 
 
@@ -268,7 +157,7 @@ def test_new_conversation_takes_the_place_of_the_old_one(connected: Stage) -> No
         message = send(connected, body)
         woken = arrived(connected, body)
         assert (woken.count(first), woken.count(second)) == (0, 1)
-        assert seen(connected, message)["surface"] == "wake: plugin"
+        assert eventually(connected, message, is_seen)["surface"] == "wake: plugin"
         assert len(sessions(connected)) == 1
     assert_once(connected, body)
 
@@ -308,7 +197,7 @@ def test_two_conversations_of_one_process_get_each_their_own(connected: Stage) -
         first = send(connected, to_second)
         woken = arrived(connected, to_second)
         assert [woken.count(word) for word in words] == [0, 1]
-        assert seen(connected, first)["session"] == f"opencode:{names[1]}"
+        assert eventually(connected, first, is_seen)["session"] == f"opencode:{names[1]}"
         until_idle(connected, len(words))
         connected.model.follow(in_order(ModelAnswer.shell(gate.command)))
         post(address, f"/session/{names[0]}/prompt_async", {"parts": [{"type": "text", "text": "work"}]})
@@ -317,19 +206,10 @@ def test_two_conversations_of_one_process_get_each_their_own(connected: Stage) -
         gate.open()
         told = arrived(connected, to_first)
         assert [told.count(word) for word in words] == [1, 0]
-        line = seen(connected, second)
+        line = eventually(connected, second, is_seen)
         assert (line["session"], line["surface"]) == (f"opencode:{names[0]}", "hook: tool")
     for body in (to_first, to_second):
         assert max(asked.count(body) for asked in connected.model.conversation) == 1
-
-
-def test_conversation_that_ended_is_gone(connected: Stage) -> None:
-    """A message for a conversation that is not there must wait visibly, and not be sent into nothing."""
-    with idle(connected) as screen:
-        screen.submit("/exit")
-        eventually(lambda: sessions(connected), lambda known: known == [])
-    message = send(connected, marker())
-    assert line_of(connected, message)["state"] == "queued"
 
 
 def test_restarted_harken_still_wakes(connected: Stage) -> None:
@@ -341,54 +221,39 @@ def test_restarted_harken_still_wakes(connected: Stage) -> None:
         until_idle(connected)
         message = send(connected, body)
         arrived(connected, body)
-        assert seen(connected, message)["surface"] == "wake: plugin"
+        assert eventually(connected, message, is_seen)["surface"] == "wake: plugin"
     assert_once(connected, body)
 
 
-def test_host_that_did_not_run_is_left_byte_for_byte_as_it_was(unconnected: Stage) -> None:
+def test_host_that_did_not_run_is_left_byte_for_byte_as_it_was(offline: Stage) -> None:
     """Trying Harken must cost nothing."""
-    settings = settings_of(unconnected)
+    settings = settings_of(offline)
     settings.write_text('{\n  // mine\n  "share": "disabled", "autoupdate": false,\n}\n')
-    before = tree(unconnected.user)
-    unconnected.harken("connect", "opencode", "--yes")
-    assert tree(unconnected.user) != before
-    unconnected.harken("disconnect", "opencode", "--yes")
-    assert tree(unconnected.user) == before
+    before = tree(offline.user)
+    offline.harken("connect", "opencode", "--yes")
+    assert tree(offline.user) != before
+    offline.harken("disconnect", "opencode", "--yes")
+    assert tree(offline.user) == before
 
 
-def test_host_that_ran_keeps_nothing_of_ours(connected: Stage) -> None:
-    """What opencode wrote meanwhile is its own; our entry and our plugin are gone."""
-    connected.ask("hello")
-    settings = settings_of(connected)
-    settings.write_text(json.dumps({**json.loads(settings.read_text()), "username": "ann"}))
-    connected.harken("disconnect", "opencode", "--yes")
-    left = json.loads(settings.read_text())
-    assert (left["username"], "mcp" in left) == ("ann", False)
-    files = tree(connected.user / ".config")
-    assert [name for name, content in files.items() if b"arken" in (content or b"") or "harken" in name] == []
-    after = so_far(connected)
-    connected.ask("hello again")
-    assert not any("inbox_pull" in name for asked in connected.model.requests[after:] for name in asked.tool_names)
-
-
-def test_connecting_one_folder_leaves_what_git_tracks_alone(unconnected: Stage) -> None:
+def test_connecting_one_folder_leaves_what_git_tracks_alone(offline: Stage) -> None:
     """A team's settings are not one person's to change; connecting everywhere as well tells nothing twice."""
-    shared = unconnected.project / "opencode.json"
+    shared = offline.project / "opencode.json"
     shared.write_text('{"instructions": []}\n')
-    before = tree(unconnected.user)
-    unconnected.harken("connect", "opencode", "--yes", "--project", str(unconnected.project))
-    assert tree(unconnected.user) == before
-    made = {name for name, content in tree(unconnected.project).items() if content is not None}
+    before = tree(offline.user)
+    offline.harken("connect", "opencode", "--yes", "--project", str(offline.project))
+    assert tree(offline.user) == before
+    made = {name for name, content in tree(offline.project).items() if content is not None}
     ours = {".opencode/opencode.json", ".opencode/plugins/harken.js", ".opencode/harken.md"}
     assert {name for name in made if not name.startswith(".git/")} == {"opencode.json", *ours}
-    unconnected.harken("connect", "opencode", "--yes")
+    offline.harken("connect", "opencode", "--yes")
     body = marker()
-    message = send(unconnected, body)
-    unconnected.ask("hello")
-    assert_once(unconnected, body)
-    assert line_of(unconnected, message)["state"] == "seen"
-    unconnected.harken("disconnect", "opencode", "--yes", "--project", str(unconnected.project))
-    assert ours.isdisjoint(tree(unconnected.project))
+    message = send(offline, body)
+    offline.ask("hello")
+    assert_once(offline, body)
+    assert line_of(offline, message)["state"] == "seen"
+    offline.harken("disconnect", "opencode", "--yes", "--project", str(offline.project))
+    assert ours.isdisjoint(tree(offline.project))
 
 
 def test_stopped_or_removed_harken_is_not_noticed(connected: Stage) -> None:

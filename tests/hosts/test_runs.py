@@ -10,29 +10,25 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 import psutil
 import pytest
 
-from harken.hosts.trial_recipe import MODEL
 from harken.runs.process import marked
 from harken.testing import DaemonProcess
 from harken.testing.daemon import Json
-from harken.trial.exchange import ModelAnswer, ModelCall, ModelRequest, in_order, side
+from harken.trial.exchange import ModelAnswer, ModelRequest, in_order, side
 from tests.hosts import toolserver
 from tests.hosts.matrix import Matrix
 from tests.hosts.sandboxes import ANSWER, INSIDE, OUTSIDE, put_files, results
 from tests.hosts.stage import Stage
 from tests.hosts.story import marker, send, sessions, tree
 from tests.hosts.toolserver import marks
+from tests.hosts.words import READERS, WORDS
 from tests.loss.rig import until
 
 RUN_SECONDS: Final = 150.0
@@ -43,74 +39,6 @@ TEMPLATE: Final = "Find out why {{channel}} is red.\n{{content}}"
 COUNTING, COUNTED = "claude-code", "copilot-cli"
 PATCHING: Final = "gpt-5.5"  # a model for which Codex has a tool that changes files
 QUICK: Final = pytest.mark.parametrize("host", [COUNTING], indirect=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
-    """How a host calls what the model asks for."""
-
-    execute: str
-    read: str
-    path: str  # the argument of `read` that names the file
-    note: str
-    other: str
-    command: str = "command"  # the argument of `execute` that holds the command
-    is_grouped: bool = False  # tools of a server are offered in a group, by their short names
-
-    def write(self) -> ModelAnswer:
-        """Return a call that makes a file."""
-        return self.run("touch made")
-
-    def run(self, line: str) -> ModelAnswer:
-        """Return a call that runs a command."""
-        return ModelAnswer.literal(self.execute, {self.command: line, "description": "do it", "is_background": False})
-
-    def look(self, path: Path) -> ModelAnswer:
-        """Return a call that reads a file."""
-        return ModelAnswer.literal(self.read, {self.path: str(path)})
-
-    def mark(self) -> ModelAnswer:
-        """Return a call of the server's tool that rules here allow."""
-        return (
-            ModelAnswer.call("note", {"text": "x"})
-            if self.is_grouped
-            else ModelAnswer.literal(self.note, {"text": "x"})
-        )
-
-
-WORDS: Final[Mapping[str, Words]] = MappingProxyType(
-    {
-        "claude-code": Words(
-            execute="Bash", read="Read", path="file_path", note="mcp__lab__note", other="mcp__lab__other"
-        ),
-        "copilot-cli": Words(execute="bash", read="view", path="path", note="lab-note", other="lab-other"),
-        "codex": Words(
-            execute="exec_command",
-            command="cmd",
-            read="view_image",
-            path="path",
-            note="mcp__lab__note",
-            other="mcp__lab__other",
-            is_grouped=True,
-        ),
-        "gemini-cli": Words(
-            execute="run_shell_command",
-            read="read_file",
-            path="file_path",
-            note="mcp_lab_note",
-            other="mcp_lab_other",
-        ),
-        "opencode": Words(execute="bash", read="read", path="filePath", note="lab_note", other="lab_other"),
-        "qwen-code": Words(
-            execute="run_shell_command",
-            read="read_file",
-            path="file_path",
-            note="mcp__lab__note",
-            other="mcp__lab__other",
-        ),
-    }
-)
-READERS: Final = tuple(name for name in WORDS if name != "codex")
 
 
 @contextmanager
@@ -281,7 +209,7 @@ def test_rule_with_a_tool_of_a_server_runs_with_that_tool_and_no_other(bare_stag
     with ruled(stage, "lab/note") as daemon:
         before = belongings(stage)
         tried = (
-            words.write(),
+            words.run("touch made"),
             words.look(stage.folder / "outside.txt"),
             ModelAnswer.literal(words.other, {"text": "x"}),
         )
@@ -304,7 +232,11 @@ def test_rule_with_a_tool_of_a_server_runs_with_that_tool_and_no_other(bare_stag
     assert marks(stage.folder, "lab") == {"note"}
     assert_untouched(stage, before)
     matrix.note(stage.host.name, "rule: allowed tool", "ran")
-    asked = {"shell write": words.execute, "read outside": words.read, "other MCP tool": words.other}
+    asked = {
+        "shell write": words.execute,
+        "read outside": words.read,
+        "other MCP tool": words.other,
+    }
     for case, tool in asked.items():
         matrix.note(stage.host.name, f"rule: {case}", "denied" if tool in offered else "no such tool")
     matrix.note(stage.host.name, "rule: record", "complete")
@@ -316,9 +248,9 @@ def test_rule_that_may_read_reads_in_its_folder_only(bare_stage: Stage, matrix: 
     stage, words, text = bare_stage, WORDS[bare_stage.host.name], text_of(marker())
     with ruled(stage, "read_file") as daemon:
         before = belongings(stage)
-        files = ("inside.txt", "../outside.txt", "link.txt", "out/outside.txt")
+        files = ("inside.txt", "../outside.txt", "link.txt", "out/outside.txt", "/etc/passwd")
         looks = (words.look(stage.project / name) for name in files)
-        tried = (words.write(), ModelAnswer.literal(words.note, {"text": "x"}))
+        tried = (words.run("touch made"), ModelAnswer.literal(words.note, {"text": "x"}))
         stage.model.follow(in_order(*looks, *tried, then=ANSWER))
         message = send(stage, text, "--channel", "ci", "--from", "ci-bot")
         run = ended(stage, daemon)
@@ -333,43 +265,6 @@ def test_rule_that_may_read_reads_in_its_folder_only(bare_stage: Stage, matrix: 
     assert_untouched(stage, before)
     matrix.note(stage.host.name, "rule: read_file", "ran")
     matrix.note(stage.host.name, "rule: read_file, outside", "denied")
-
-
-@pytest.mark.parametrize("host", ["codex"], indirect=True)
-def test_what_no_fence_of_a_host_knows_is_put_back_and_the_rest_is_told(bare_stage: Stage, matrix: Matrix) -> None:
-    """Files with plain names can make a repository, whose settings git obeys as soon as somebody enters the folder."""
-    stage, settings = bare_stage, bare_stage.user / ".codex" / "config.toml"
-    settings.write_text(settings.read_text(encoding="utf-8").replace(MODEL, PATCHING), encoding="utf-8")
-    planted = {
-        "evil/HEAD": "ref: refs/heads/main",
-        "evil/objects/x": "x",
-        "evil/refs/x": "x",
-        "evil/config": f"[core]\n+\tfsmonitor = touch {stage.folder}/ran",
-        "sub/.git": "gitdir: ../evil",
-        "made.txt": "made",
-    }
-    with ruled(stage, "edit_file") as daemon:
-        stage.model.follow(in_order(*(added(path, text) for path, text in planted.items()), then=ANSWER))
-        send(stage, text_of(marker()), "--channel", "ci", "--from", "ci-bot")
-        run = ended(stage, daemon)
-        record = daemon.call("run", run=run["id"])["changes"]
-    git = shutil.which("git")
-    assert git
-    subprocess.run([git, "status"], cwd=stage.project / "evil", check=False)
-    assert not (stage.folder / "ran").exists()
-    assert not (stage.project / "sub" / ".git").exists()
-    assert (run["state"], run["denied"], run["answer"]) == ("failed", ["apply_patch sub/.git"], ANSWER)
-    assert run["reason"].startswith("it changed what a run may not change, and that was put back: evil/HEAD, evil/")
-    files = {each["path"]: each for each in record["files"]}
-    assert {path for path, each in files.items() if each["is_undone"]} >= {"evil/HEAD", "evil/config"}
-    assert (files["made.txt"]["change"], files["made.txt"]["diff"]) == ("added", "@@ -0,0 +1,1 @@\n+made")
-    matrix.note(stage.host.name, "rule: repository under plain names", "put back")
-
-
-def added(path: str, text: str) -> ModelAnswer:
-    """Return a call that makes a file, as Codex's models do."""
-    lines = f"*** Begin Patch\n*** Add File: {path}\n+{text}\n*** End Patch"
-    return ModelAnswer(calls=(ModelCall("apply_patch", {"input": lines}, takes_text=True, is_literal=True),))
 
 
 @pytest.mark.parametrize("host", ["codex"], indirect=True)

@@ -15,7 +15,7 @@ from time import monotonic
 import pytest
 
 from harken.errors import Conflict, Unavailable, UserError
-from harken.hosts.connect.apply import DisconnectResult, FileOutcome, apply, file_outcomes, is_change, undo, verify
+from harken.hosts.connect.apply import DisconnectResult, FileOutcome, apply, file_outcomes, undo, verify
 from harken.hosts.connect.plan import ConnectOptions, ConnectPlan, FileEdit, InstallTarget
 from harken.hosts.connect.record import load, locked, records
 from tests.hosts_connect.madeup import MadeUp, killed_at, place_in
@@ -81,16 +81,6 @@ def test_disconnect_leaves_a_home_in_which_nobody_wrote_as_it_was(tmp_path: Path
     assert records(place.harken) == []
     assert undo(HOST, place) == DisconnectResult()
     assert tree(place.user) == before
-
-
-def test_a_connected_host_has_nothing_left_to_change(place: InstallTarget) -> None:
-    """Connecting twice is connecting once."""
-    connect(place)
-    plan = HOST.plan(place, ConnectOptions())
-    assert [step for step in plan.steps if is_change(step)] == []
-    after = tree(place.user)
-    apply(plan, place, ConnectOptions())
-    assert tree(place.user) == after
 
 
 def test_a_changed_connection_is_taken_back_to_the_beginning(place: InstallTarget) -> None:

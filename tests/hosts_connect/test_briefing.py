@@ -202,8 +202,8 @@ def test_files_that_a_person_linked_together_hold_one_block(tmp_path: Path) -> N
     before = everything(place)
     connect("codex", place)
     assert "`mcp__harken__inbox_pull`" in told(shared)
-    assert connect("gemini-cli", place).steps == []
-    assert connector("codex").plan(place, ConnectOptions()).steps == []
+    assert not connect("gemini-cli", place).steps
+    assert not connector("codex").plan(place, ConnectOptions()).steps
     assert told(shared) == agent_instructions(ANY_HOST)
     undo(connector("codex"), place)
     assert told(shared) == agent_instructions(ANY_HOST)

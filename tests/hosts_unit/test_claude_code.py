@@ -12,16 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.hosts.claude_code.hooks import EVENTS, HOOKS
-from harken.hosts.claude_code.plugin import listens_to_channel
-from harken.hosts.hook import SILENCE, Hello, HookAnswer, Voice
+from harken.hosts.claude_code.plugin import CHANNEL, listens_to_channel
+from harken.hosts.hook import SILENCE, Hello, HookAnswer
+from harken.model import MessageId, timestamp
 from harken.sessions.events import HookMoment
+from tests.builders import a_message
 
 HELLO = Hello(edge="e-1", pid=20, ppid=10, cwd="/elsewhere", env={"CLAUDE_PID": "4711"})
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)
 
 
 def payload(moment: HookMoment, **more: object) -> dict[str, object]:
@@ -69,15 +66,6 @@ def test_event_of_another_kind_is_nothing_to_us() -> None:
     assert HOOKS.event(HookMoment.STOP, {"hook_event_name": "Stop", "session_id": 7}, HELLO) is None
 
 
-@given(text=st.text(min_size=1), moment=st.sampled_from([HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP]))
-def test_text_is_given_as_context_of_its_event(text: str, moment: HookMoment) -> None:
-    """Claude Code refuses an answer that names another event, and takes a text only as JSON text."""
-    answer = HOOKS.answer(moment, text)
-    context = {"hookEventName": EVENTS[moment], "additionalContext": text}
-    assert json.loads(answer.stdout) == {"hookSpecificOutput": context}
-    assert (answer.stderr, answer.exit_code) == ("", 0)
-
-
 def test_bell_brings_its_text_by_stderr_and_exit_code() -> None:
     """That is what wakes an idle session; anything on stdout is dropped."""
     assert HOOKS.answer(HookMoment.BELL, "One message.") == HookAnswer(stderr="One message.", exit_code=2)
@@ -90,11 +78,6 @@ def test_start_names_the_bell_and_says_nothing_else() -> None:
     assert json.loads(start.stdout) == {"hookSpecificOutput": context}
     assert HOOKS.answer(HookMoment.START, "text") == SILENCE
     assert HookMoment.START not in HOOKS.most_chars
-
-
-def test_everyone_who_may_push_is_heard_in_full() -> None:
-    """The frame says whose word it is; unknown senders push nowhere, so they are not among them."""
-    assert set(HOOKS.voices.values()) == {Voice.OUTSIDE}
 
 
 def test_a_hook_that_copilot_runs_says_nothing() -> None:
@@ -133,3 +116,20 @@ def test_command_line_tells_whether_the_channel_is_heard(line: str, *, listens: 
 def test_any_command_line_can_be_read(argv: list[str]) -> None:
     """Command lines come from the process table."""
     assert listens_to_channel(["claude", *(word for word in argv if "harken" not in word)]) is False
+
+
+def test_a_push_of_one_message_says_who_wrote_it_where_and_when() -> None:
+    """Claude Code shows the user beside the text, and its model answers by these as it does with other plugins."""
+    message = a_message("the build is red", conversation="c-1")
+    assert CHANNEL.params("the text", [message]) == {
+        "content": "the text",
+        "meta": {
+            "kind": "inbox",
+            "chat_id": "c-1",
+            "message_id": "m-1",
+            "user": "ann",
+            "ts": timestamp(message.received_at),
+        },
+    }
+    several = CHANNEL.params("a digest", [message, a_message("and green", id=MessageId("m-2"))])
+    assert several["meta"] == {"kind": "inbox"}  # of whom it would speak is in the text

@@ -312,15 +312,9 @@ def test_server_that_was_added_by_hand_is_pointed_out(place: InstallTarget) -> N
     assert any("claude mcp remove harken" in note for note in CONNECTOR.plan(place, ConnectOptions()).notes)
 
 
-def test_unknown_way_to_be_woken_is_refused(place: InstallTarget) -> None:
-    """A wish that is silently dropped looks as if it had been heard."""
-    with pytest.raises(UserError, match="telepathy"):
-        CONNECTOR.plan(place, ConnectOptions(wake="telepathy"))
-
-
 def test_removal_by_hand_takes_out_what_is_there(place: InstallTarget) -> None:
     """When the files no longer are what `connect` left, Claude Code's own commands take the plugin out."""
-    assert CONNECTOR.removal(place).steps == []
+    assert not CONNECTOR.removal(place).steps
     connect(place)
     steps = CONNECTOR.removal(place).steps
     commands = [step.argv[1:] for step in steps if isinstance(step, CommandStep)]
@@ -348,7 +342,7 @@ def test_check_tells_what_claude_code_says_about_the_plugin(place: InstallTarget
     program.write_text(f'#!/bin/sh\n[ "$1" = plugin ] && exec cat {listing}\n', encoding="utf-8")
     what = "Claude Code has the plugin switched on"
     for found, is_good, hint in (
-        ([entry], True, "harken connect"),
+        ([entry], True, ""),
         ([{**entry, "enabled": False}], False, "harken connect"),
         ([{**entry, "scope": "local", "projectPath": "/elsewhere"}], False, "harken connect"),
         ([{**entry, "errors": ["Hook load failed"]}], False, "Hook load failed"),

@@ -19,25 +19,20 @@ from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, unix_serve
 
-from harken.errors import Unavailable, UserError
+from harken.errors import Unavailable
 from harken.hosts.codex import connect
 from harken.hosts.codex.appserver import AppServer
 from harken.hosts.codex.connect import CONNECTOR
 from harken.hosts.codex.hooks import EVENTS, HOOKS
 from harken.hosts.codex.wake import CodexWaker
 from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
-from harken.hosts.hook import SILENCE, Hello, Voice
 from harken.hosts.wake import WakeTarget
-from harken.sessions.events import HookEvent, HookMoment
+from harken.sessions.events import HookMoment
 
 THREAD = "01a1e18a-c955-7e12-9fb9-d960656c7cb4"
-TRANSCRIPT = "/home/ann/.codex/sessions/rollout.jsonl"
-HELLO = Hello(cwd="/elsewhere", env={})
 CONFIG, HOOKS_FILE = Path("config.toml"), Path("/home/ann/.codex/hooks.json")
 PLACE = InstallTarget(
     user=Path("/home/ann"),
@@ -48,41 +43,6 @@ PLACE = InstallTarget(
     edge=Path("/opt/harken/lib/harken/edge"),
 )
 OTHERS = {"hooks": [{"type": "command", "command": "say done", "timeout": 5}]}
-
-
-def payload(event: str, **more: object) -> dict[str, object]:
-    """Return what Codex gives a hook on its stdin."""
-    common = {"session_id": THREAD, "turn_id": "turn-1", "transcript_path": TRANSCRIPT, "cwd": "/work"}
-    return {**common, "hook_event_name": event, "model": "gpt-6.1-sol", "permission_mode": "default", **more}
-
-
-BASE = HookEvent(moment=HookMoment.PROMPT, native=THREAD, turn="turn-1", cwd="/work", transcript=TRANSCRIPT)
-
-
-@given(st.sampled_from([HookMoment.PROMPT, HookMoment.TOOL]), st.text(min_size=1).filter(str.strip))
-def test_answer_is_exactly_the_shape_that_codex_reads(moment: HookMoment, text: str) -> None:
-    """Codex drops an answer with one key too many, or with text that is not Unicode, and nobody hears of it."""
-    answer = HOOKS.answer(moment, text)
-    sound = text.encode("utf-8", "replace").decode()
-    specific = {"hookEventName": EVENTS[moment], "additionalContext": sound}
-    assert json.loads(answer.stdout.encode("utf-8")) == {"hookSpecificOutput": specific}
-    assert (answer.stderr, answer.exit_code) == ("", 0)
-
-
-def test_end_of_a_turn_is_held_up_by_a_reason() -> None:
-    """Stop has a shape of its own: context there is an unknown key."""
-    assert json.loads(HOOKS.answer(HookMoment.STOP, "read this").stdout) == {"decision": "block", "reason": "read this"}
-
-
-@pytest.mark.parametrize("moment", [HookMoment.START, HookMoment.END, HookMoment.BELL])
-def test_nothing_is_printed_where_no_model_listens(moment: HookMoment) -> None:
-    """A text printed there would be noted as offered and never arrive."""
-    assert HOOKS.answer(moment, "lost") == SILENCE
-
-
-def test_every_moment_speaks_with_the_users_authority() -> None:
-    """Codex gives hooks the developer's role: an outsider's words must never get there."""
-    assert {HOOKS.voices[moment] for moment in HOOKS.most_chars} == {Voice.USER}
 
 
 def test_what_holds_up_an_end_fits_in_any_script() -> None:
@@ -212,14 +172,6 @@ def test_plan_without_codex_says_that_hooks_are_not_trusted(folder: Path) -> Non
     assert [change.path.name for change in changes] == ["config.toml", "hooks.json", "AGENTS.md"]
     assert "review" in plan.notes[0]
     assert b"trusted_hash" not in (changes[0].after or b"")
-
-
-def test_file_that_cannot_be_understood_is_refused(folder: Path) -> None:
-    """Half of somebody's settings is worse than no connection."""
-    (folder / ".codex").mkdir()
-    (folder / ".codex" / "config.toml").write_text("model = [", encoding="utf-8")
-    with pytest.raises(UserError, match=r"config\.toml"):
-        CONNECTOR.plan(replace(PLACE, user=folder, environ={"PATH": str(folder)}), ConnectOptions())
 
 
 QUEUE = """

@@ -7,15 +7,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
-from harken.hosts.gemini.connect import CONNECTOR, RULES, hook_lines, obstacles, with_entries, without_entries
+from harken.hosts.connect.plan import ConnectOptions, FileEdit
+from harken.hosts.gemini.connect import CONNECTOR, RULES
 from harken.hosts.gemini.hooks import EVENTS, HOOKS, recorded
-from harken.hosts.hook import SILENCE, Hello, Voice
+from harken.hosts.hook import Hello
 from harken.sessions.events import HookMoment
+from tests.hosts_unit.rig import place_of
 
 HELLO = Hello(cwd="/from/the/hook")
 FILE = Path("settings.json")
@@ -25,18 +24,6 @@ BASE = {"session_id": "s-1", "cwd": "/work", "transcript_path": "/t.jsonl", "tim
 def payload(event: str, **more: object) -> dict[str, object]:
     """Return a payload as Gemini 0.61 makes it."""
     return {**BASE, "hook_event_name": event, **more}
-
-
-def place(folder: Path, project: Path | None = None) -> InstallTarget:
-    """Return a place with everything below one folder."""
-    return InstallTarget(
-        user=folder / "user",
-        environ={"PATH": "/nowhere"},
-        project=project,
-        harken=folder / "harken home",
-        python="/usr/bin/python3",
-        edge=folder / "edge",
-    )
 
 
 def test_each_event_is_its_moment() -> None:
@@ -73,32 +60,6 @@ def test_cleared_conversation_keeps_its_process() -> None:
         assert found.keeps_running is keeps
 
 
-@given(st.text(min_size=1).filter(str.strip))
-def test_any_text_survives_as_json(text: str) -> None:
-    """Gemini shows its user, and not the model, whatever it cannot parse."""
-    context = json.loads(HOOKS.answer(HookMoment.TOOL, text).stdout)
-    assert context == {"hookSpecificOutput": {"hookEventName": "AfterTool", "additionalContext": text}}
-    assert json.loads(HOOKS.answer(HookMoment.STOP, text).stdout) == {"decision": "block", "reason": text}
-
-
-def test_moments_that_reach_no_model_say_nothing() -> None:
-    """What is said at a start may lie there for hours; at an end nobody listens."""
-    for moment in (HookMoment.START, HookMoment.END, HookMoment.BELL):
-        assert HOOKS.answer(moment, "text") == SILENCE
-        assert moment not in HOOKS.most_chars
-    assert HOOKS.answer(HookMoment.PROMPT, " ") == SILENCE
-    assert HOOKS.context(HookMoment.PROMPT, "/bell") == SILENCE
-
-
-def test_only_the_end_of_a_turn_speaks_with_the_voice_of_the_user() -> None:
-    """Gemini wraps and escapes the rest, and tells its model not to obey it."""
-    assert HOOKS.voices == {
-        HookMoment.PROMPT: Voice.OUTSIDE,
-        HookMoment.TOOL: Voice.OUTSIDE,
-        HookMoment.STOP: Voice.USER,
-    }
-
-
 SETTINGS = b"""{
   // mine
   "ui": { "theme": "Default" },
@@ -111,10 +72,10 @@ SETTINGS = b"""{
 @pytest.mark.parametrize("before", [None, b"", b"{}\n", SETTINGS, b'{"a":1}'])
 def test_what_was_put_in_comes_out_again(before: bytes | None, tmp_path: Path) -> None:
     """Somebody's settings with comments, or none at all, are afterwards what they were."""
-    here = place(tmp_path)
-    once = with_entries(before, here, file=FILE)
-    assert with_entries(once, here, file=FILE) == once
-    after = without_entries(once, file=FILE)
+    here = place_of(tmp_path)
+    once = CONNECTOR.with_entries(before, here, file=FILE)
+    assert CONNECTOR.with_entries(once, here, file=FILE) == once
+    after = CONNECTOR.without_entries(once, file=FILE)
     assert after is not None
     assert b"harken" not in after
     if before == SETTINGS:
@@ -123,9 +84,9 @@ def test_what_was_put_in_comes_out_again(before: bytes | None, tmp_path: Path) -
 
 def test_other_entries_and_choices_of_the_person_stay(tmp_path: Path) -> None:
     """A timeout, or a variable for our server, is the person's business, also when they connect again."""
-    first = with_entries(SETTINGS, place(tmp_path), file=FILE)
+    first = CONNECTOR.with_entries(SETTINGS, place_of(tmp_path), file=FILE)
     chosen = first.replace(b'"timeout": 90000', b'"timeout": 5, "env": {"A": "b"}')
-    again = with_entries(chosen, place(tmp_path / "moved"), file=FILE)
+    again = CONNECTOR.with_entries(chosen, place_of(tmp_path / "moved"), file=FILE)
     assert b'"timeout": 5' in again
     assert b'"A": "b"' in again
     assert again.count(b'"command": "mine"') == 1
@@ -143,30 +104,30 @@ def test_rules_allow_reading_and_not_writing_to_people() -> None:
 def test_obstacles_are_found() -> None:
     """Settings that keep ours from working are the person's: they are told, not overruled."""
     data = b'{"hooksConfig":{"enabled":false,"disabled":["harken"]},"mcp":{"allowed":["x"],"excluded":["harken"]}}'
-    assert len(obstacles(data, file=FILE)) == 4
-    assert not obstacles(b'{"mcp":{"allowed":["harken"]}}', file=FILE)
-    assert not obstacles(None, file=FILE)
+    assert len(list(CONNECTOR.obstacles(data, file=FILE))) == 4
+    assert not list(CONNECTOR.obstacles(b'{"mcp":{"allowed":["harken"]}}', file=FILE))
+    assert not list(CONNECTOR.obstacles(None, file=FILE))
 
 
 def test_it_cannot_be_asked_to_wake(tmp_path: Path) -> None:
     """Somebody who asks for it must be told, not be left waiting."""
     assert CONNECTOR.wakes == {}
-    with pytest.raises(UserError, match="cannot be woken"):
-        CONNECTOR.plan(place(tmp_path), ConnectOptions(wake="anything"))
-    assert "no way to be woken" in " ".join(CONNECTOR.plan(place(tmp_path), ConnectOptions()).notes)
+    with pytest.raises(UserError, match="no way to be woken"):
+        CONNECTOR.plan(place_of(tmp_path), ConnectOptions(wake="anything"))
+    assert "no way to be woken" in " ".join(CONNECTOR.plan(place_of(tmp_path), ConnectOptions()).notes)
 
 
 def test_project_is_connected_in_its_own_folder_and_never_twice(tmp_path: Path) -> None:
     """Two sets of the same hooks would tell everything twice."""
     project = tmp_path / "project"
-    plan = CONNECTOR.plan(place(tmp_path, project), ConnectOptions())
+    plan = CONNECTOR.plan(place_of(tmp_path, project), ConnectOptions())
     paths = [step.path for step in plan.steps if isinstance(step, FileEdit)]
     own = tmp_path / "user" / ".gemini"
     settings = project / ".gemini" / "settings.json"
     assert paths == [settings, own / "policies" / "harken.toml", project / "GEMINI.md"]
     own.mkdir(parents=True)
-    (own / "settings.json").write_bytes(with_entries(None, place(tmp_path), file=FILE))
-    assert CONNECTOR.plan(place(tmp_path, project), ConnectOptions()).steps == ()
+    (own / "settings.json").write_bytes(CONNECTOR.with_entries(None, place_of(tmp_path), file=FILE))
+    assert CONNECTOR.plan(place_of(tmp_path, project), ConnectOptions()).steps == ()
 
 
 def run(line: str) -> subprocess.CompletedProcess[bytes]:
@@ -176,14 +137,14 @@ def run(line: str) -> subprocess.CompletedProcess[bytes]:
 
 def test_hook_stays_silent_while_subagents_work(tmp_path: Path) -> None:
     """Nothing in a payload tells whose tool it was; what a subagent is told is lost for the agent."""
-    here = place(tmp_path)
+    here = place_of(tmp_path)
     edge = tmp_path / "edge"
     edge.mkdir()
     (edge / "hook.py").write_text("print('asked')\n", encoding="utf-8")
     bells = here.harken / "run" / "bells"
     bells.mkdir(parents=True)
     (bells / "gemini-cli").write_text("1", encoding="utf-8")
-    lines = {(hook.event, hook.name): hook.line for hook in hook_lines(here)}
+    lines = {(hook.event, hook.name): hook.line for hook in CONNECTOR.hooks(here)}
     begins, ends = lines["BeforeTool", "harken subagent"], lines["AfterTool", "harken subagent"]
     tool, prompt = lines["AfterTool", "harken"], lines["BeforeAgent", "harken"]
     asked, silent = b"asked\n", b""
@@ -201,7 +162,7 @@ def test_hook_stays_silent_while_subagents_work(tmp_path: Path) -> None:
 
 def test_hooks_of_a_home_that_is_gone_do_nothing(tmp_path: Path) -> None:
     """Somebody may delete Harken without disconnecting: no hook may fail, and none may make folders again."""
-    for hook in hook_lines(place(tmp_path)):
+    for hook in CONNECTOR.hooks(place_of(tmp_path)):
         done = run(hook.line)
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert not (tmp_path / "harken home").exists()

@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.hosts.codex.headless import SANDBOX
 from harken.hosts.run_environment import table
-from harken.runs.sandbox import OutputEvent, OutputKind, RunFileKind, SandboxCommand, SandboxRequest, ToolServer
-from harken.runs.tools import parse_tool
+from harken.runs.sandbox import OutputEvent, OutputKind, RunFileKind, SandboxCommand, ToolServer
+from tests.hosts_unit.rig import own_environment, work_of
 
 STARTED: Final = (
     b'{"type":"item.started","item":{"id":"item_1","type":"mcp_tool_call","server":"lab","tool":"note","arguments":'
@@ -43,27 +41,6 @@ NOT_FOUND: Final = (
 )
 
 
-def work_of(folder: Path, *tools: str, prompt: str = "do it", servers: Sequence[ToolServer] = ()) -> SandboxRequest:
-    """Return a run in a folder, of a person whose home is beside it."""
-    return SandboxRequest(
-        prompt=prompt,
-        workdir=folder,
-        tools=tuple(map(parse_tool, tools)),
-        servers={server.name: server for server in servers},
-        max_turns=5,
-        private=folder / "private",
-        program="/usr/bin/codex",
-        environ={
-            "HOME": str(folder / "home"),
-            "PATH": "/usr/bin",
-            "OPENAI_API_KEY": "a",
-            "MY_KEY": "b",
-            "HARKEN_HOME": "c",
-            "SSH_AUTH_SOCK": "d",
-        },
-    )
-
-
 def settings_of(command: SandboxCommand) -> dict[str, object]:
     """Return the settings that a run would have."""
     (file,) = [each for each in command.files if each.path == "config.toml"]
@@ -72,7 +49,7 @@ def settings_of(command: SandboxCommand) -> dict[str, object]:
 
 def test_sign_in_and_model_are_carried_over_and_nothing_else(tmp_path: Path) -> None:
     """The run is the person's, and none of their hooks, servers or wishes come with it."""
-    home = tmp_path / "home" / ".codex"
+    home = tmp_path / "user" / ".codex"
     home.mkdir(parents=True)
     (home / "config.toml").write_text(
         'model = "m"\nmodel_provider = "p"\nnotify = ["x"]\nsandbox_mode = "danger-full-access"\n'
@@ -80,7 +57,7 @@ def test_sign_in_and_model_are_carried_over_and_nothing_else(tmp_path: Path) -> 
         '[mcp_servers.own]\ncommand = "x"\n[features]\nhooks = true\n[profiles.x]\nmodel = "y"\n',
         encoding="utf-8",
     )
-    command = SANDBOX.command(work_of(tmp_path, "lab/note", servers=[ToolServer(name="lab", command=("run", "it"))]))
+    command = SANDBOX.command(work_of(tmp_path, "lab/note", OPENAI_API_KEY="a", MY_KEY="b", SSH_AUTH_SOCK="d"))
     settings = settings_of(command)
     assert (settings["model"], settings["model_provider"], settings["sandbox_mode"]) == ("m", "p", "read-only")
     assert settings.keys().isdisjoint({"notify", "profiles", "profile"})
@@ -89,13 +66,13 @@ def test_sign_in_and_model_are_carried_over_and_nothing_else(tmp_path: Path) -> 
     assert set(servers) == {"lab"}
     (link,) = [each for each in command.files if each.kind is RunFileKind.LINK]
     assert (link.path, link.target) == ("auth.json", home / "auth.json")
-    assert {name: value for name, value in command.env.items() if not name.startswith("GIT_")} == {
-        "HOME": str(tmp_path / "private"),
-        "CODEX_HOME": str(tmp_path / "private"),
-        "PATH": "/usr/bin",
+    assert own_environment(command) == {
+        "HOME": str(tmp_path / "run"),
+        "CODEX_HOME": str(tmp_path / "run"),
+        "PATH": "/bin",
         "LANG": "C.UTF-8",
         "TERM": "dumb",
-        "TMPDIR": str(tmp_path / "private" / "scratch"),
+        "TMPDIR": str(tmp_path / "run" / "scratch"),
         "OPENAI_API_KEY": "a",
         "MY_KEY": "b",
         "RUST_LOG": command.env["RUST_LOG"],
@@ -105,8 +82,8 @@ def test_sign_in_and_model_are_carried_over_and_nothing_else(tmp_path: Path) -> 
 
 def test_broken_settings_of_the_person_carry_nothing(tmp_path: Path) -> None:
     """A file that Codex itself would refuse must not make the run another one than it seems."""
-    (tmp_path / "home" / ".codex").mkdir(parents=True)
-    (tmp_path / "home" / ".codex" / "config.toml").write_text("model = \n", encoding="utf-8")
+    (tmp_path / "user" / ".codex").mkdir(parents=True)
+    (tmp_path / "user" / ".codex" / "config.toml").write_text("model = \n", encoding="utf-8")
     assert "model" not in settings_of(SANDBOX.command(work_of(tmp_path, "shell")))
 
 
@@ -177,29 +154,6 @@ def test_prompt_is_in_no_argument_and_names_no_skill(tmp_path: Path) -> None:
     skills = settings_of(command)["skills"]
     assert isinstance(skills, dict)
     assert [each["name"] for each in skills["config"]] == ["a:b", "deploy", "deploy."]
-
-
-@pytest.mark.parametrize(
-    ("tools", "part"),
-    [
-        (("read_file",), "name `shell`"),
-        (("list_files", "edit_file"), "name `shell`"),
-        (("search_files",), "name `shell`"),
-        (("shell:git log",), "cannot limit its shell"),
-        (("view_image",), "no tool 'view_image'"),
-        (("aply_patch",), "did you mean apply_patch"),
-        (("a.b/x", "a_b/y"), "rename one"),
-        (("shell", "read_file", "edit_file", "lab/note"), ""),
-        (("exec_command", "read_file"), ""),
-        ((), ""),
-    ],
-)
-def test_what_cannot_be_fenced_is_refused_in_one_sentence(tools: tuple[str, ...], part: str) -> None:
-    """A rule that would get more than it names must not run at all, and the person should know what to write."""
-    said = SANDBOX.refusal(list(map(parse_tool, tools)))
-    assert part in said
-    assert bool(said) is bool(part)
-    assert said.count("\n") == 0
 
 
 def test_lines_tell_what_happened() -> None:
@@ -286,36 +240,3 @@ def test_text_that_looks_like_the_log_inside_a_line_tells_nothing() -> None:
     transcript = SANDBOX.transcript()
     for line in logged(("exec_command", "{}")):
         assert transcript.feed(b"2026-11-16T05:38:50.2Z ERROR codex_core::exec: error=" + line) == ()
-
-
-@pytest.mark.parametrize(
-    ("lines", "stderr", "reason"),
-    [
-        ((b'{"type":"turn.failed","error":{"message":"no credit"}}',), "x", "no credit"),
-        ((b'{"type":"error","message":"Reconnecting... 2/5"}',), "x", "Reconnecting... 2/5"),
-        ((), "first\nlast words\n", "last words"),
-        ((), "", "Codex ended with 1."),
-    ],
-)
-def test_failure_has_one_reason(lines: tuple[bytes, ...], stderr: str, reason: str) -> None:
-    """The best that was said is what the person sees."""
-    transcript = SANDBOX.transcript()
-    told = [each for line in lines for each in transcript.feed(line)] + list(transcript.finish(stderr, 1))
-    assert told == [OutputEvent(OutputKind.ERROR, reason)]
-
-
-@given(
-    st.binary() | st.recursive(st.none() | st.text(), lambda part: st.lists(part) | st.dictionaries(st.text(), part))
-)
-def test_no_line_is_too_strange(value: object) -> None:
-    """What a host prints is partly what a stranger wrote."""
-    transcript = SANDBOX.transcript()
-    if isinstance(value, bytes):
-        transcript.feed(value)
-        return
-    for kind in ("item.started", "item.completed", "turn.failed", "error"):
-        transcript.feed(json.dumps({"type": kind, "item": value, "error": value, "message": value}).encode())
-        for item in ("command_execution", "file_change", "mcp_tool_call", "agent_message"):
-            odd = {"type": item, "id": value, "changes": value, "error": value, "text": value, "status": "failed"}
-            transcript.feed(json.dumps({"type": kind, "item": odd}).encode())
-    transcript.finish("", 1)

@@ -7,21 +7,15 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harken.hosts import edit_guard
 from harken.hosts.copilot.headless import SANDBOX
 from harken.hosts.held import held_parts
 from harken.runs.held import folded
-from harken.runs.sandbox import OutputEvent, OutputKind, RunFileKind, Sandbox, SandboxRequest, ToolServer
-from harken.runs.tools import parse_tool
+from harken.runs.sandbox import OutputEvent, OutputKind, SandboxRequest
 from harken.testing.agent import Json
+from tests.hosts_unit.rig import json_of, own_environment, work_of
 
-SERVERS: Final = {
-    "near": ToolServer(name="near", command=("near", "--serve"), env={"NEAR_KEY": "n"}),
-    "far.away": ToolServer(name="far.away", url="https://example.org/mcp", headers={"Authorization": "Bearer f"}),
-}
 # Printed by 1.0.102; what does not matter here was taken out.
 RECORDED: Final = (
     rb"""
@@ -52,50 +46,17 @@ RECORDED: Final = (
 )
 
 
-def _work(tmp_path: Path, *tools: str, **environ: str) -> SandboxRequest:
-    parsed = tuple(parse_tool(tool) for tool in tools)
-    return SandboxRequest(
-        prompt="do it",
-        workdir=tmp_path,
-        tools=parsed,
-        servers={tool.server: SERVERS[tool.server] for tool in parsed if tool.server},
-        max_turns=7,
-        private=tmp_path / "private",
-        program="/opt/copilot",
-        environ={"HOME": str(tmp_path), "PATH": "/bin", **environ},
-    )
-
-
 def _file(work: SandboxRequest, name: str) -> Json:
-    found: Json = json.loads(
-        next(each.content for each in SANDBOX.command(work).files if each.path == f"copilot/{name}")
-    )
-    return found
+    return json_of(SANDBOX.command(work), f"copilot/{name}")
 
 
 def _options(work: SandboxRequest, *names: str) -> list[str]:
     return [word for word in SANDBOX.command(work).argv if word.partition("=")[0] in names]
 
 
-def test_it_is_a_sandbox() -> None:
-    """The runner knows only the protocol."""
-    sandbox: Sandbox = SANDBOX
-    assert (sandbox.host, sandbox.program) == ("copilot-cli", "copilot")
-
-
-def test_the_prompt_and_secrets_are_not_on_the_command_line(tmp_path: Path) -> None:
-    """Every user of the machine can read command lines."""
-    work = _work(tmp_path, "near/note", "far.away/look", COPILOT_MODEL="secret-key")
-    command = SANDBOX.command(work)
-    line = "\0".join(command.argv)
-    assert not any(secret in line for secret in ("do it", "secret-key", "NEAR_KEY", "Bearer"))
-    assert command.stdin == b"do it"
-    assert {each.kind for each in command.files} == {RunFileKind.FILE}
-
-
 def test_each_word_becomes_exactly_its_tools(tmp_path: Path) -> None:
     """A tool more than the rule names is authority that nobody gave."""
-    work = _work(tmp_path, "read_file", "list_files", "search_files", "near/note", "far.away/look", "view")
+    work = work_of(tmp_path, "read_file", "list_files", "search_files", "near/note", "far.away/look", "view")
     assert _options(work, "--available-tools", "--allow-tool", "--allow-all-tools") == [
         "--available-tools=view,glob,grep,rg,near-note,far_away-look",
         "--allow-tool=near(note)",
@@ -119,25 +80,25 @@ def test_each_word_becomes_exactly_its_tools(tmp_path: Path) -> None:
 )
 def test_what_changes_things_is_allowed_only_when_named(tmp_path: Path, tools: list[str], options: list[str]) -> None:
     """Being there is not enough to be used, and an empty list would mean all tools to this host."""
-    work = _work(tmp_path, *tools)
+    work = work_of(tmp_path, *tools)
     assert _options(work, "--available-tools", "--allow-tool", "--allow-all-tools") == options
 
 
 def test_a_shell_is_guarded_unless_it_was_given_whole(tmp_path: Path) -> None:
     """The host's own rules know programs only, and let through what they take to be harmless."""
-    work = _work(tmp_path, "shell:git log")
+    work = work_of(tmp_path, "shell:git log")
     asked = _file(work, "hooks/guards.json")["hooks"]["preToolUse"]
     assert [hook["matcher"] for hook in asked] == ["bash"]
     assert asked[0]["bash"].endswith("""'[["git", "log"]]' || exit 2""")
     assert _file(work, "settings.json")["disableAllHooks"] is False
-    whole = _work(tmp_path, "shell:git log", "shell")
+    whole = work_of(tmp_path, "shell:git log", "shell")
     assert not any("hooks" in each.path for each in SANDBOX.command(whole).files)
     assert _file(whole, "settings.json")["disableAllHooks"] is True
 
 
 def test_edits_are_guarded(tmp_path: Path) -> None:
     """The host takes a hook of git for a file like any other."""
-    asked = _file(_work(tmp_path, "edit_file"), "hooks/guards.json")["hooks"]["preToolUse"]
+    asked = _file(work_of(tmp_path, "edit_file"), "hooks/guards.json")["hooks"]["preToolUse"]
     assert [hook["matcher"] for hook in asked] == ["apply_patch|create|edit"]
 
 
@@ -175,34 +136,16 @@ def test_the_guard_of_edits_keeps_what_is_executed_later(
     assert told == "" if is_allowed else json.loads(told)["permissionDecision"] == "deny"
 
 
-@pytest.mark.parametrize(
-    ("tools", "reason"),
-    [
-        (["read_file", "shell", "shell:git log", "near/note", "grep"], ""),
-        (["shell:git log; rm"], "name plain words"),
-        (["task"], "Copilot CLI has no tool 'task' that a run can be given"),
-        (["creat"], "did you mean create?"),
-        (["a.b/x", "a_b/x"], "cannot tell the servers a.b, a_b apart"),
-    ],
-)
-def test_it_refuses_what_it_cannot_fence(tools: list[str], reason: str) -> None:
-    """A rule with such a tool must not run at all; its author reads why."""
-    refusal = SANDBOX.refusal([parse_tool(tool) for tool in tools])
-    assert reason in refusal
-    assert bool(refusal) == bool(reason)
-
-
 def test_the_environment_is_small(tmp_path: Path) -> None:
     """What is not named does not get in: least of all what would make the run a session of Harken, or allow it all."""
-    work = _work(tmp_path, COPILOT_MODEL="m", HARKEN_HOME="/h", COPILOT_ALLOW_ALL="true", OTHER="s")
-    env = SANDBOX.command(work).env
-    assert {name: value for name, value in env.items() if not name.startswith("GIT_")} == {
-        "HOME": str(tmp_path),
+    work = work_of(tmp_path, COPILOT_MODEL="m", COPILOT_ALLOW_ALL="true")
+    assert own_environment(SANDBOX.command(work)) == {
+        "HOME": str(tmp_path / "user"),
         "PATH": "/bin",
         "LANG": "C.UTF-8",
         "TERM": "dumb",
         "COPILOT_MODEL": "m",
-        "COPILOT_HOME": str(tmp_path / "private" / "copilot"),
+        "COPILOT_HOME": str(tmp_path / "run" / "copilot"),
         "COPILOT_AUTO_UPDATE": "false",
         "NO_COLOR": "1",
     }
@@ -211,14 +154,14 @@ def test_the_environment_is_small(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_moved", [False, True])
 def test_sign_in_and_model_are_taken_over_and_nothing_else(tmp_path: Path, *, is_moved: bool) -> None:
     """Accounts and the model are the person's; trust, hooks and plugins they gave to themselves only."""
-    home = tmp_path / ("moved" if is_moved else ".copilot")
-    home.mkdir()
+    home = tmp_path / "user" / ("moved" if is_moved else ".copilot")
+    home.mkdir(parents=True)
     settings = '{"model": "gpt-6", /* mine */ "hooks": {"agentStop": []}, "enabledPlugins": {"a@b": true}}'
     (home / "settings.json").write_text(settings, encoding="utf-8")
     user = {"host": "https://github.com", "login": "ann"}
     config = {"loggedInUsers": [user], "lastLoggedInUser": user, "trustedFolders": ["/"]}
     (home / "config.json").write_text(f"// managed\n{json.dumps(config)}", encoding="utf-8")
-    work = _work(tmp_path, **({"COPILOT_HOME": str(home)} if is_moved else {}))
+    work = work_of(tmp_path, COPILOT_HOME=str(home) if is_moved else "")
     quiet = {"memory": False, "disableAllHooks": True, "ide": {"autoConnect": False}}
     assert _file(work, "settings.json") == {"model": "gpt-6", **quiet}
     assert _file(work, "config.json") == {"lastLoggedInUser": user, "loggedInUsers": [user]}
@@ -241,39 +184,3 @@ def test_recorded_output_is_told_in_order() -> None:
         OutputEvent(OutputKind.TURN),
     ]
     assert list(output.finish("", 0)) == [OutputEvent(OutputKind.ANSWER, "done")]
-
-
-def test_a_failure_says_why() -> None:
-    """The person reads this and nothing else."""
-    output = SANDBOX.transcript()
-    output.feed(b'{"type":"session.error","data":{"message":"Could not connect to local model provider."}}')
-    assert list(output.finish("", 1)) == [OutputEvent(OutputKind.ERROR, "Could not connect to local model provider.")]
-    unsigned = SANDBOX.transcript().finish("Error: No authentication information found.\n\nTo authenticate,\n", 1)
-    assert list(unsigned) == [OutputEvent(OutputKind.ERROR, "Error: No authentication information found.")]
-    silent = SANDBOX.transcript().finish("", 3)
-    assert list(silent) == [OutputEvent(OutputKind.ERROR, "Copilot CLI ended with 3 and said nothing.")]
-
-
-_JSON: Final = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                ["type", "data", "content", "toolRequests", "name", "arguments", "success", "error", "code"]
-            ),
-            inner | st.sampled_from(["assistant.message", "tool.execution_complete", "session.error", "denied"]),
-            max_size=5,
-        )
-    ),
-    max_leaves=15,
-)
-
-
-@given(lines=st.lists(st.binary(max_size=30) | _JSON.map(lambda value: json.dumps(value).encode()), max_size=8))
-def test_no_output_is_too_odd_to_read(lines: list[bytes]) -> None:
-    """Another version prints other things, and what tools print is anybody's."""
-    output = SANDBOX.transcript()
-    for line in lines:
-        assert all(told.kind in OutputKind for told in output.feed(line))
-    assert [told.kind for told in output.finish("", 0)] == [OutputKind.ANSWER]

@@ -15,29 +15,9 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.hosts.gemini.headless import MOST_PATTERN, SANDBOX, policy
-from harken.runs.sandbox import OutputEvent, OutputKind, RunFile, RunFileKind, SandboxRequest, ToolServer
+from harken.runs.sandbox import OutputEvent, OutputKind, RunFileKind, ToolServer
 from harken.runs.tools import parse_tool
-
-
-def work(folder: Path, *tools: str, prompt: str = "do it", **environ: str) -> SandboxRequest:
-    """Return a run in a folder, of a person whose home is beside it; its servers are programs."""
-    parsed = tuple(parse_tool(tool) for tool in tools)
-    names = {tool.server for tool in parsed if tool.server}
-    return SandboxRequest(
-        prompt=prompt,
-        workdir=folder / "project",
-        tools=parsed,
-        servers={name: ToolServer(name=name, command=("serve", name), env={"A": "b"}) for name in names},
-        max_turns=7,
-        private=folder / "run",
-        program="/bin/gemini",
-        environ={"HOME": str(folder / "user"), "PATH": "/bin", "HARKEN_HOME": "/h", "OTHER": "x", **environ},
-    )
-
-
-def furnished(files: tuple[RunFile, ...], path: str) -> str:
-    """Return the content of one file."""
-    return next(each.content for each in files if each.path == path)
+from tests.hosts_unit.rig import json_of, work_of
 
 
 def rules(*tools: str) -> list[Mapping[str, object]]:
@@ -57,36 +37,22 @@ def decision(found: list[Mapping[str, object]], tool: str, **arguments: object) 
     return str(next(fitting)["decision"])
 
 
-def test_environment_holds_what_is_needed_and_nothing_else(tmp_path: Path) -> None:
-    """A key that is not for this model, or a variable of Harken's, has no business in a run."""
-    env = SANDBOX.command(work(tmp_path, "read_file", GEMINI_API_KEY="key", LANG="de_DE.UTF-8")).env
-    kept = {name: env[name] for name in ("PATH", "LANG", "TERM", "HOME", "GEMINI_API_KEY")}
-    assert kept == {
-        "PATH": "/bin",
-        "LANG": "de_DE.UTF-8",
-        "TERM": "dumb",
-        "HOME": str(tmp_path / "run"),
-        "GEMINI_API_KEY": "key",
-    }
-    assert not {"OTHER", "HARKEN_HOME"} & env.keys()
-    assert env["GEMINI_CLI_TRUST_WORKSPACE"] == "false"
-
-
-def test_prompt_is_not_among_the_arguments(tmp_path: Path) -> None:
-    """Everybody on the machine can read the arguments of a program."""
-    command = SANDBOX.command(work(tmp_path, "read_file", prompt="SECRET-WORD"))
-    assert "SECRET-WORD" not in " ".join(command.argv)
-    assert command.stdin == b"SECRET-WORD"
-    assert command.is_turn_limited
-
-
 @given(st.text())
 def test_prompt_names_no_file_and_no_command(prompt: str) -> None:
     """Gemini looks for both in any prompt; a message must not be able to use that."""
-    given_text = SANDBOX.command(work(Path("/nowhere"), "read_file", prompt=prompt)).stdin.decode()
+    given_text = SANDBOX.command(work_of(Path("/nowhere"), "read_file", prompt=prompt)).stdin.decode()
     assert not re.search(r"(?<!\\)@", given_text)
     assert not given_text.startswith("/")
     assert given_text.replace("\\", "").strip() == prompt.encode(errors="replace").decode().replace("\\", "").strip()
+
+
+def test_run_counts_its_turns_and_trusts_nothing(tmp_path: Path) -> None:
+    """Gemini ends it by itself, and a folder is not trusted because it is there."""
+    command = SANDBOX.command(work_of(tmp_path, "read_file", GEMINI_API_KEY="key", LANG="de_DE.UTF-8"))
+    kept = {name: command.env[name] for name in ("PATH", "LANG", "TERM", "HOME", "GEMINI_API_KEY")}
+    home = str(tmp_path / "run")
+    assert kept == {"PATH": "/bin", "LANG": "de_DE.UTF-8", "TERM": "dumb", "HOME": home, "GEMINI_API_KEY": "key"}
+    assert (command.env["GEMINI_CLI_TRUST_WORKSPACE"], command.is_turn_limited) == ("false", True)
 
 
 def test_home_of_a_run_carries_sign_in_and_model_only(tmp_path: Path) -> None:
@@ -101,8 +67,8 @@ def test_home_of_a_run_carries_sign_in_and_model_only(tmp_path: Path) -> None:
         "tools": {"allowed": ["run_shell_command"]},
     }
     (home / "settings.json").write_text("// mine\n" + json.dumps(theirs), encoding="utf-8")
-    command = SANDBOX.command(work(tmp_path, "read_file", "lab_1/note"))
-    settings = json.loads(furnished(command.files, ".gemini/settings.json"))
+    command = SANDBOX.command(work_of(tmp_path, "read_file", "lab_1/note"))
+    settings = json_of(command, ".gemini/settings.json")
     assert settings["security"]["auth"] == {"selectedType": "vertex-ai"}
     assert settings["model"] == {"name": "a-model", "maxSessionTurns": 7}
     assert settings["tools"] == {"core": ["read_file"]}
@@ -119,16 +85,16 @@ def test_key_in_a_file_of_the_home_counts_where_the_environment_has_none(tmp_pat
     home = tmp_path / "user" / ".gemini"
     home.mkdir(parents=True)
     (home / ".env").write_text('# x\nexport GEMINI_API_KEY="from-file"\nNODE_OPTIONS=x\n', encoding="utf-8")
-    env = SANDBOX.command(work(tmp_path, "read_file")).env
+    env = SANDBOX.command(work_of(tmp_path, "read_file")).env
     assert (env["GEMINI_API_KEY"], "NODE_OPTIONS" in env) == ("from-file", False)
-    assert SANDBOX.command(work(tmp_path, "read_file", GEMINI_API_KEY="given")).env["GEMINI_API_KEY"] == "given"
+    assert SANDBOX.command(work_of(tmp_path, "read_file", GEMINI_API_KEY="given")).env["GEMINI_API_KEY"] == "given"
 
 
 def test_server_at_an_address_keeps_its_headers_to_the_letter(tmp_path: Path) -> None:
     """Gemini puts variables in place of what follows a dollar sign, and a token may hold one."""
     server = ToolServer(name="web", url="https://x.example/mcp", headers={"Authorization": "Bearer a$b"})
-    command = SANDBOX.command(replace(work(tmp_path, "web/note"), servers={"web": server}))
-    settings = json.loads(furnished(command.files, ".gemini/settings.json"))
+    command = SANDBOX.command(replace(work_of(tmp_path, "web/note"), servers={"web": server}))
+    settings = json_of(command, ".gemini/settings.json")
     assert settings["mcpServers"]["web"] == {
         "includeTools": ["note"],
         "url": "https://x.example/mcp",
@@ -139,32 +105,8 @@ def test_server_at_an_address_keeps_its_headers_to_the_letter(tmp_path: Path) ->
 
 def test_folder_is_trusted_only_for_servers(tmp_path: Path) -> None:
     """Gemini connects to no server otherwise; everything else works without that trust."""
-    assert "--skip-trust" not in SANDBOX.command(work(tmp_path, "read_file", "shell")).argv
-    assert "--skip-trust" in SANDBOX.command(work(tmp_path, "lab/note")).argv
-
-
-@pytest.mark.parametrize(
-    ("tools", "word"),
-    [
-        (["shell:"], "plain words"),
-        (["shell:git log; rm"], "plain words"),
-        (["run_shell_command"], "shell"),
-        (["read_files"], "read_file"),
-        (["invoke_agent"], "no tool"),
-        (["a_b/x", "a.b/x"], "apart"),
-    ],
-)
-def test_what_cannot_be_fenced_is_refused_in_one_sentence(tools: list[str], word: str) -> None:
-    """A rule that cannot run says why when it is loaded, not when it fires."""
-    reason = SANDBOX.refusal([parse_tool(tool) for tool in tools])
-    assert word in reason
-    assert "\n" not in reason
-
-
-def test_what_can_be_fenced_is_not_refused() -> None:
-    """Every portable word means something on this host."""
-    words = ("read_file", "list_files", "search_files", "edit_file", "shell", "shell:git log", "a/b", "web_fetch")
-    assert SANDBOX.refusal([parse_tool(word) for word in words]) == ""
+    assert "--skip-trust" not in SANDBOX.command(work_of(tmp_path, "read_file", "shell")).argv
+    assert "--skip-trust" in SANDBOX.command(work_of(tmp_path, "lab/note")).argv
 
 
 @given(st.text())
@@ -245,7 +187,7 @@ def test_command_runs_in_the_folder_itself() -> None:
 def test_folder_whose_variables_gemini_would_take_is_refused(tmp_path: Path) -> None:
     """With a server the folder is trusted, and its variables could name another model, or a program."""
     theirs = tmp_path / "user" / "project"
-    given = replace(work(tmp_path, "lab/note"), workdir=theirs)
+    given = replace(work_of(tmp_path, "lab/note"), workdir=theirs)
     for folder in (tmp_path / "user", theirs):
         (folder / ".gemini").mkdir(parents=True)
     (tmp_path / "user" / ".gemini" / ".env").touch()
@@ -258,7 +200,7 @@ def test_folder_whose_variables_gemini_would_take_is_refused(tmp_path: Path) -> 
 
 def test_folder_with_instructions_from_elsewhere_is_refused(tmp_path: Path) -> None:
     """Gemini gives its model every GEMINI.md, and a link of that name can lead to a key."""
-    given = work(tmp_path, "lab/note")
+    given = work_of(tmp_path, "lab/note")
     (given.workdir / "sub").mkdir(parents=True)
     (given.workdir / "AGENTS.md").touch()
     (given.workdir / "GEMINI.md").symlink_to("AGENTS.md")
@@ -266,19 +208,19 @@ def test_folder_with_instructions_from_elsewhere_is_refused(tmp_path: Path) -> N
     (given.workdir / "sub" / "GEMINI.md").symlink_to(tmp_path / "key")
     with pytest.raises(UserError, match="go where no tool"):
         SANDBOX.command(given)
-    SANDBOX.command(work(tmp_path, "read_file"))
+    SANDBOX.command(work_of(tmp_path, "read_file"))
 
 
 def test_folder_with_another_name_for_settings_is_refused_where_it_can_be_edited(tmp_path: Path) -> None:
     """The policy knows paths as they are written."""
-    given = work(tmp_path, "edit_file")
+    given = work_of(tmp_path, "edit_file")
     (given.workdir / ".claude").mkdir(parents=True)
     (given.workdir / ".claude" / "skills").symlink_to(given.workdir / ".agents")
     SANDBOX.command(given)
     (given.workdir / "other").symlink_to(".claude")
     with pytest.raises(UserError, match="go where no tool"):
         SANDBOX.command(given)
-    SANDBOX.command(work(tmp_path, "read_file"))
+    SANDBOX.command(work_of(tmp_path, "read_file"))
 
 
 @given(st.text(min_size=1))
@@ -361,25 +303,3 @@ def test_failure_is_told_once() -> None:
     for said in ("a\nlast words\n", "last words {\n  }\n}\n"):
         (last,) = SANDBOX.transcript().finish(said, 1)
         assert last.text.startswith("last words")
-
-
-@given(
-    st.lists(
-        st.one_of(
-            st.binary(),
-            st.recursive(
-                st.none() | st.text(),
-                lambda x: st.dictionaries(
-                    st.sampled_from(["type", "role", "error", "content", "tool_id", "severity", "parameters"]),
-                    x | st.sampled_from(["message", "assistant", "tool_use", "tool_result", "error", "result"]),
-                ),
-            ).map(lambda x: json.dumps(x).encode()),
-        )
-    )
-)
-def test_garbage_tells_nothing_and_breaks_nothing(lines: list[bytes]) -> None:
-    """A host may print anything, and a run must not fail for that."""
-    transcript = SANDBOX.transcript()
-    for each in lines:
-        assert all(isinstance(told, OutputEvent) for told in transcript.feed(each))
-    transcript.finish("", 1)

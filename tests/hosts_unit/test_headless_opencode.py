@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.hosts.opencode.headless import SANDBOX
-from harken.runs.sandbox import OutputEvent, OutputKind, RunFileKind, SandboxCommand, SandboxRequest, ToolServer
-from harken.runs.tools import parse_tool
+from harken.runs.sandbox import OutputKind, RunFileKind, SandboxCommand
+from harken.testing.agent import Json
+from tests.hosts_unit.rig import json_of, work_of
 
 _PART: Final = '"sessionID":"ses_e1","messageID":"msg_1"'
 STEP: Final = f'{{"type":"step_start","sessionID":"ses_e1","part":{{"type":"step-start",{_PART}}}}}'.encode()
@@ -40,30 +39,9 @@ SAID: Final = f'{{"type":"text","part":{{"type":"text","text":"that is all",{_PA
 LAST: Final = NEXT.replace(b"tool-calls", b"stop")
 
 
-def work_of(folder: Path, *tools: str, prompt: str = "do it", **environ: str) -> SandboxRequest:
-    """Return a run in a folder, of a person whose home is beside it; its servers are programs."""
-    parsed = tuple(map(parse_tool, tools))
-    names = {tool.server for tool in parsed if tool.server}
-    project = folder / "project"
-    project.mkdir(exist_ok=True)
-    return SandboxRequest(
-        prompt=prompt,
-        workdir=project,
-        tools=parsed,
-        servers={name: ToolServer(name=name, command=("serve", name), env={"A": "b"}) for name in names},
-        max_turns=5,
-        private=folder / "run",
-        program="/usr/bin/opencode",
-        environ={"HOME": str(folder / "home"), "PATH": "/bin", "OPENAI_API_KEY": "a", "HARKEN_HOME": "c", **environ},
-    )
-
-
-def file_of(command: SandboxCommand, name: str) -> dict[str, object]:
-    """Return a file of JSON in the private folder."""
-    (found,) = [each for each in command.files if each.path == f"config/opencode/{name}"]
-    value = json.loads(found.content)
-    assert isinstance(value, dict)
-    return value
+def file_of(command: SandboxCommand, name: str) -> Json:
+    """Return a file of opencode's in the private folder."""
+    return json_of(command, f"config/opencode/{name}")
 
 
 def test_settings_deny_everything_and_only_the_fence_opens(tmp_path: Path) -> None:
@@ -90,7 +68,7 @@ def test_server_is_in_the_home_of_the_person(tmp_path: Path) -> None:
     """It is their program, not the agent's: its own sign-in and cache are where they always are."""
     servers = file_of(SANDBOX.command(work_of(tmp_path, "lab/note")), "opencode.json")["mcp"]
     assert isinstance(servers, dict)
-    home = tmp_path / "home"
+    home = tmp_path / "user"
     assert servers["lab"] == {
         "enabled": True,
         "timeout": 120_000,
@@ -117,35 +95,29 @@ def test_shell_is_open_only_where_it_is_named(tmp_path: Path) -> None:
 
 def test_sign_in_and_model_are_carried_over_and_nothing_else(tmp_path: Path) -> None:
     """The run is the person's, and none of their plugins, servers or wishes come with it."""
-    folder = tmp_path / "home" / ".config" / "opencode"
+    folder = tmp_path / "user" / ".config" / "opencode"
     folder.mkdir(parents=True)
     mine = {"options": {"apiKey": "{env:MY_KEY}", "baseURL": "{file:~/address}"}}
     whole = {"model": "mine/m", "provider": {"mine": mine}, "plugin": ["x"], "mcp": {"x": {}}, "share": "auto"}
     (folder / "opencode.jsonc").write_text(f"// mine\n{json.dumps(whole)}", encoding="utf-8")
     given = json.dumps({"provider": {"other": {"options": {"apiKey": "{file:./key}"}}}, "plugin": ["y"]})
-    command = SANDBOX.command(work_of(tmp_path, "read_file", OPENCODE_CONFIG_CONTENT=given, MY_KEY="b"))
+    work = work_of(tmp_path, "read_file", OPENCODE_CONFIG_CONTENT=given, MY_KEY="b", OPENAI_API_KEY="a")
+    command = SANDBOX.command(work)
     settings = file_of(command, "opencode.json")
     assert (settings["model"], settings["mcp"], settings["share"]) == ("mine/m", {}, "disabled")
     assert settings["provider"] == {
-        "mine": {"options": {"apiKey": "{env:MY_KEY}", "baseURL": f"{{file:{tmp_path}/home/address}}"}},
+        "mine": {"options": {"apiKey": "{env:MY_KEY}", "baseURL": f"{{file:{tmp_path}/user/address}}"}},
         "other": {"options": {"apiKey": "{file:./key}"}},
     }
     assert "plugin" not in settings
     links = {each.path: each.target for each in command.files if each.kind is RunFileKind.LINK}
-    assert links["data/opencode/auth.json"] == tmp_path / "home/.local/share/opencode/auth.json"
+    assert links["data/opencode/auth.json"] == tmp_path / "user/.local/share/opencode/auth.json"
     assert (command.env["MY_KEY"], command.env["OPENAI_API_KEY"]) == ("b", "a")
     assert file_of(command, "fence.json")["keys"] == ["MY_KEY", "OPENAI_API_KEY"]
-    assert command.env["XDG_CACHE_HOME"] == str(tmp_path / "home" / ".cache")
+    assert command.env["XDG_CACHE_HOME"] == str(tmp_path / "user" / ".cache")
     assert command.env.keys().isdisjoint({"HARKEN_HOME", "OPENCODE_CONFIG_CONTENT", "OPENCODE_CONFIG"})
     inside = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
     assert all(Path(command.env[name]).is_relative_to(tmp_path / "run") for name in inside)
-
-
-def test_prompt_is_in_no_argument(tmp_path: Path) -> None:
-    """Arguments are seen by everyone on the machine, and one that begins with a dash would be an option."""
-    command = SANDBOX.command(work_of(tmp_path, "read_file", prompt="--help secret"))
-    assert command.stdin == b"--help secret"
-    assert not any("secret" in part for part in command.argv)
 
 
 @pytest.mark.parametrize(
@@ -180,27 +152,6 @@ def test_plugins_above_the_repository_are_no_reason(tmp_path: Path) -> None:
     assert SANDBOX.command(work).argv
 
 
-@pytest.mark.parametrize(
-    ("tools", "part"),
-    [
-        (("shell:",), "plain words"),
-        (("shell:git log;",), "plain words"),
-        (("bash",), "write `shell`"),
-        (("task",), "no tool 'task'"),
-        (("red",), "did you mean read"),
-        (("a/b_c", "a_b/c"), "rename one"),
-        (("a.b/x", "a_b/y"), "rename one"),
-        (("read_file", "list_files", "search_files", "edit_file", "shell", "shell:git log", "lab/note", "read"), ""),
-        ((), ""),
-    ],
-)
-def test_what_cannot_be_fenced_is_refused_in_one_sentence(tools: tuple[str, ...], part: str) -> None:
-    """A rule that would get more than it names must not run at all, and the person should know what to write."""
-    said = SANDBOX.refusal(list(map(parse_tool, tools)))
-    assert part in said
-    assert bool(said) is bool(part)
-
-
 def test_lines_tell_what_happened() -> None:
     """The record of a run is made of this."""
     transcript = SANDBOX.transcript()
@@ -220,35 +171,3 @@ def test_lines_tell_what_happened() -> None:
     assert told[0].text == '{"filePath": "a.txt"}'
     assert told[-1].text == "that is all"
     assert transcript.finish("", 0) == ()
-
-
-@pytest.mark.parametrize(
-    ("lines", "stderr", "reason"),
-    [
-        ((b'{"type":"error","error":{"name":"APIError","data":{"message":"no credit"}}}',), "x", "no credit"),
-        ((b'{"type":"error","error":{"name":"Unknown"}}',), "x", "Unknown"),
-        ((), "first\nlast words\n", "last words"),
-        ((), "", "opencode ended with 1."),
-    ],
-)
-def test_failure_has_one_reason(lines: tuple[bytes, ...], stderr: str, reason: str) -> None:
-    """The best that was said is what the person sees."""
-    transcript = SANDBOX.transcript()
-    told = [each for line in lines for each in transcript.feed(line)] + list(transcript.finish(stderr, 1))
-    assert told == [OutputEvent(OutputKind.ERROR, reason)]
-
-
-@given(
-    st.binary() | st.recursive(st.none() | st.text(), lambda part: st.lists(part) | st.dictionaries(st.text(), part))
-)
-def test_no_line_is_too_strange(value: object) -> None:
-    """What a host prints is partly what a stranger wrote."""
-    transcript = SANDBOX.transcript()
-    if isinstance(value, bytes):
-        transcript.feed(value)
-        return
-    for kind in ("text", "tool_use", "step_finish", "error"):
-        state = {"input": value, "error": value}
-        for part in (value, {"text": value, "tool": value, "state": value}, {"tool": "invalid", "state": state}):
-            transcript.feed(json.dumps({"type": kind, "part": part, "error": value}).encode())
-    transcript.finish("", 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harken.hosts.registry import hosts, interactive
+from harken.hosts.registry import interactive
 
 FORMS = {
     "claude-code": ("claude", "go"),
@@ -16,12 +16,6 @@ FORMS = {
 }
 
 
-def test_every_host_can_be_started() -> None:
-    """A task may be for any of them."""
-    assert set(hosts()) == set(FORMS)
-    assert all(host.interactive for host in hosts().values())
-
-
 @pytest.mark.parametrize("host", FORMS)
 def test_a_first_prompt_goes_in_the_hosts_own_way(host: str) -> None:
     """Several of them take a bare argument for a question to answer and end."""
@@ -30,10 +24,3 @@ def test_a_first_prompt_goes_in_the_hosts_own_way(host: str) -> None:
     assert fact.command("/opt/x", "", ()) == ("/opt/x",)
     # Before the person's own: an option with many values would take the prompt for one of them.
     assert fact.command(fact.program, "go", ("--add-dir", "a", "b")) == (*FORMS[host], "--add-dir", "a", "b")
-
-
-@pytest.mark.parametrize("host", FORMS)
-def test_a_command_of_the_host_has_no_first_prompt(host: str) -> None:
-    """`codex resume` means a conversation that has begun."""
-    fact = interactive(host)
-    assert fact.command(fact.program, "go", ("resume", "--last")) == (fact.program, "resume", "--last")

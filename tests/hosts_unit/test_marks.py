@@ -5,27 +5,9 @@ from __future__ import annotations
 import pytest
 
 from harken.hosts.host import FoundMark, find_marks, host_of_program, names_of_marks, without_marks
-from harken.hosts.registry import host_marks, host_named, hosts, interactive
+from harken.hosts.registry import host_marks
 
 NODE = "/usr/bin/node"
-
-
-def test_every_host_has_marks() -> None:
-    """Of one without any, a command in the background would be the owner's."""
-    known = host_marks()
-    assert set(known) == set(hosts())
-    assert all(marks.variables for marks in known.values())
-    assert len(names_of_marks(known)) == len(set(names_of_marks(known)))
-
-
-@pytest.mark.parametrize("host", list(hosts()))
-def test_marks_agree_with_what_else_is_known_of_a_host(host: str) -> None:
-    """The variable that names the session, and the command, are said elsewhere too."""
-    marks = host_marks()[host]
-    assert marks.session in ("", host_named(host).session_variable)
-    assert interactive(host).program in marks.programs
-    assert interactive(host).install.split()[-1] in marks.packages
-    assert {marks.session, marks.process} - {""} <= set(marks.variables)
 
 
 def test_a_mark_says_which_conversation_and_which_process() -> None:

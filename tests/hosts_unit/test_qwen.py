@@ -18,14 +18,14 @@ from anyio.abc import SocketStream
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.errors import UserError
-from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
-from harken.hosts.hook import SILENCE, Hello, Voice
-from harken.hosts.qwen.connect import CONNECTOR, hook_lines, obstacles, with_entries, without_entries
+from harken.hosts.connect.plan import ConnectOptions, FileEdit
+from harken.hosts.hook import Hello
+from harken.hosts.qwen.connect import CONNECTOR
 from harken.hosts.qwen.hooks import EVENTS, HOOKS, recorded
 from harken.hosts.qwen.wake import InputFileWaker, QwenWaker, frames, input_file
 from harken.hosts.wake import WakeTarget
 from harken.sessions.events import HookMoment
+from tests.hosts_unit.rig import place_of
 
 BEGUN_SECONDS = 20.0
 HELLO = Hello(cwd="/from/the/hook")
@@ -36,18 +36,6 @@ BASE = {"session_id": "s-1", "cwd": "/work", "transcript_path": "/t.jsonl", "pro
 def payload(event: str, **more: object) -> dict[str, object]:
     """Return a payload as Qwen 0.24 makes it."""
     return {**BASE, "hook_event_name": event, **more}
-
-
-def place(folder: Path, project: Path | None = None) -> InstallTarget:
-    """Return a place with everything below one folder."""
-    return InstallTarget(
-        user=folder / "user",
-        environ={"PATH": "/nowhere"},
-        project=project,
-        harken=folder / "harken home",
-        python="/usr/bin/python3",
-        edge=folder / "edge",
-    )
 
 
 def test_each_event_is_its_moment() -> None:
@@ -80,24 +68,6 @@ def test_idle_terminal_means_that_no_turn_runs_and_proves_nothing() -> None:
     assert HOOKS.event(HookMoment.STOP, asks, HELLO) is None
 
 
-@given(st.text(min_size=1).filter(str.strip))
-def test_any_text_survives_as_json(text: str) -> None:
-    """What Qwen cannot parse it would hand to the model as it is, without any mark."""
-    expected = {"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": text}}
-    assert json.loads(HOOKS.answer(HookMoment.PROMPT, text).stdout) == expected
-    assert json.loads(HOOKS.answer(HookMoment.TOOL, text).stdout) == expected
-    assert json.loads(HOOKS.answer(HookMoment.STOP, text).stdout) == {"decision": "block", "reason": text}
-
-
-def test_start_says_nothing() -> None:
-    """What a hook says there becomes part of the system prompt: no message may have that authority."""
-    assert HookMoment.START not in HOOKS.most_chars
-    assert HOOKS.answer(HookMoment.START, "text") == SILENCE
-    assert HOOKS.answer(HookMoment.PROMPT, " ") == SILENCE
-    assert HOOKS.context(HookMoment.PROMPT, "/bell") == SILENCE
-    assert [moment for moment, voice in HOOKS.voices.items() if voice is Voice.USER] == [HookMoment.STOP]
-
-
 SETTINGS = b"""{
   // mine
   "permissions": { "allow": [ "Bash(git *)" ] },
@@ -110,11 +80,11 @@ SETTINGS = b"""{
 @pytest.mark.parametrize("before", [None, b"", b"{}\n", SETTINGS, b'{"a":1}'])
 def test_what_was_put_in_comes_out_again(before: bytes | None, tmp_path: Path) -> None:
     """Somebody's settings with comments, or none at all, are afterwards what they were."""
-    here = place(tmp_path)
-    once = with_entries(before, here, file=FILE)
-    assert with_entries(once, here, file=FILE) == once
+    here = place_of(tmp_path)
+    once = CONNECTOR.with_entries(before, here, file=FILE)
+    assert CONNECTOR.with_entries(once, here, file=FILE) == once
     assert b"reply" not in once, "an answer to a person leaves the machine: that stays the user's word"
-    after = without_entries(once, file=FILE)
+    after = CONNECTOR.without_entries(once, file=FILE)
     assert after is not None
     assert b"harken" not in after
     if before == SETTINGS:
@@ -125,32 +95,30 @@ def test_obstacles_are_found() -> None:
     """Settings that keep ours from working are the person's: they are told, not overruled."""
     data = b"""{"disableAllHooks": true, "mcp": {"allowed": ["x"], "excluded": ["harken"]},
         "agents": {"crossSessionMessaging": false, "crossSessionInbound": "hold"}}"""
-    assert len(list(obstacles(data, file=FILE))) == 5
-    assert not list(obstacles(b'{"agents":{"crossSessionInbound":"accept"}}', file=FILE))
+    assert len(list(CONNECTOR.obstacles(data, file=FILE))) == 5
+    assert not list(CONNECTOR.obstacles(b'{"agents":{"crossSessionInbound":"accept"}}', file=FILE))
 
 
 def test_project_is_connected_in_its_own_folder_and_never_twice(tmp_path: Path) -> None:
     """Two sets of the same hooks would tell everything twice."""
     project = tmp_path / "project"
-    steps = CONNECTOR.plan(place(tmp_path, project), ConnectOptions()).steps
+    steps = CONNECTOR.plan(place_of(tmp_path, project), ConnectOptions()).steps
     paths = [step.path for step in steps if isinstance(step, FileEdit)]
     assert paths == [project / ".qwen" / "settings.json", project / "AGENTS.md"]
     own = tmp_path / "user" / ".qwen"
     own.mkdir(parents=True)
-    (own / "settings.json").write_bytes(with_entries(None, place(tmp_path), file=FILE))
-    assert CONNECTOR.plan(place(tmp_path, project), ConnectOptions()).steps == ()
-    with pytest.raises(UserError):
-        CONNECTOR.plan(place(tmp_path), ConnectOptions(wake="anything"))
+    (own / "settings.json").write_bytes(CONNECTOR.with_entries(None, place_of(tmp_path), file=FILE))
+    assert CONNECTOR.plan(place_of(tmp_path, project), ConnectOptions()).steps == ()
 
 
 def test_prompt_hook_passes_its_input_on_and_asks_for_a_step_only_when_the_bell_rings(tmp_path: Path) -> None:
     """It runs before every request of a turn: with nothing waiting, a step costs no interpreter."""
-    here = place(tmp_path)
+    here = place_of(tmp_path)
     edge = tmp_path / "edge"
     edge.mkdir()
     script = "import os, sys\nprint(os.getppid(), sys.stdin.read().strip())\n"
     (edge / "hook.py").write_text(script, encoding="utf-8")
-    (line,) = (hook.line for hook in hook_lines(here) if hook.event == "UserPromptSubmit")
+    (line,) = (hook.line for hook in CONNECTOR.hooks(here) if hook.event == "UserPromptSubmit")
     step = json.dumps(payload("UserPromptSubmit", prompt=""), separators=(",", ":"))
     nasty = '$(echo pwned) `echo pwned` \\ "\nHARKEN\n"prompt":""}'
     prompt = json.dumps(payload("UserPromptSubmit", prompt=nasty), separators=(",", ":"))

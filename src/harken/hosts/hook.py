@@ -11,10 +11,10 @@ before any answer stays in the file for ever, and proves nothing.
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from harken.sessions.events import HookEvent, HookMoment
@@ -40,6 +40,11 @@ class HookAnswer:
 SILENCE = HookAnswer()
 
 
+def printed(value: Mapping[str, object]) -> HookAnswer:
+    """Return the answer that prints a value as a line of JSON."""
+    return HookAnswer(stdout=json.dumps(value) + "\n")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookSample:
     """A payload as a host was seen to send it, and what it means: by these its adapter is held to the host."""
@@ -62,21 +67,48 @@ def hook_sample(
     return HookSample(moment=moment, payload={**common, **payload}, event=HookEvent(**said))
 
 
-class HookAdapter(ABC):
-    """How one host's hooks speak. Implemented once per host, as a value without state."""
+class HookAdapter:
+    """How one host's hooks speak. Implemented once per host, as a value without state.
+
+    What it does by itself is what most hosts have in common, which took it over from Claude Code.
+    """
 
     name: ClassVar[str]  # the host's
     most_chars: ClassVar[Mapping[HookMoment, int]]  # a moment that is missing carries nothing to the model
     voices: ClassVar[Mapping[HookMoment, Voice]]  # in which the model takes a text
     most_stops: ClassVar[int] = 0  # how often in a row the end of a turn may be held up; 0 when it cannot
+    events: ClassVar[Mapping[HookMoment, str]] = MappingProxyType({})  # as payloads name them; empty: they do not
 
-    @abstractmethod
+    # Where a payload says which conversation and which turn it is of, where its record is, and that it is a helper's.
+    native_key: ClassVar[str] = "session_id"
+    turn_key: ClassVar[str] = ""
+    transcript_key: ClassVar[str] = "transcript_path"
+    subagent_key: ClassVar[str] = "agent_id"
+
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
-        """Return what a payload means, None when there is nothing to do (a payload that is not this host's)."""
+        """Return what a payload means; None for what is not this host's, or not of this moment."""
+        native = payload_text(payload, self.native_key)
+        is_other = bool(self.events) and payload_text(payload, "hook_event_name") != self.events.get(moment)
+        if not native or is_other:
+            return None
+        return HookEvent(
+            moment=moment,
+            native=native,
+            turn=payload_text(payload, self.turn_key),
+            cwd=payload_text(payload, "cwd") or hello.cwd,
+            prompt=payload_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
+            transcript=payload_text(payload, self.transcript_key),
+            is_subagent=bool(payload.get(self.subagent_key)),
+            is_continued=payload.get("stop_hook_active") is True,
+        )
 
-    @abstractmethod
     def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return what to print so that the model gets the text."""
+        if not text.strip() or moment not in self.events or moment not in self.most_chars:
+            return SILENCE
+        if moment is HookMoment.STOP:
+            return printed({"decision": "block", "reason": text})
+        return printed({"hookSpecificOutput": {"hookEventName": self.events[moment], "additionalContext": text}})
 
     def context(self, moment: HookMoment, watch: str) -> HookAnswer:
         """Return what to print without a text; `watch` is the session's bell, for hosts that watch a file."""
@@ -115,7 +147,7 @@ class Hello:
 
 def above_an_answer(lines: Sequence[bytes], ids: Collection[str], kinds: Collection[str]) -> Collection[str]:
     """Return those of the ids that stand in an entry of one of these kinds, above an answer of the model."""
-    entries = [(line, entry) for line in lines if (entry := _entry(line))]
+    entries = [(line, entry) for line in lines if (entry := record_entry(line))]
     parents = {str(entry.get("uuid")): str(entry.get("parentUuid") or "") for _, entry in entries}
     read: set[str] = set()
     for _, entry in entries:
@@ -127,7 +159,8 @@ def above_an_answer(lines: Sequence[bytes], ids: Collection[str], kinds: Collect
     return {each for each in ids if any(holds(line, each) for line in held)}
 
 
-def _entry(line: bytes) -> Mapping[str, object]:
+def record_entry(line: bytes) -> Mapping[str, object]:
+    """Return the object on a line of a host's record; empty for anything else."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from harken.display import one_line
 from harken.errors import NotFound
-from harken.hosts.connect.guarded import GuardedConnector
 from harken.hosts.host import GENERIC, Host, HostMarks, InteractiveCommand
-from harken.plugins import BrokenPlugin, load_plugin, plugin_entries
+from harken.plugins import BrokenPlugin, guarded, load_plugin, plugin_entries
 
 if TYPE_CHECKING:  # imported when they are asked for: a verb about one host does not pay for the others
     from harken.hosts.connect.plan import Connector
@@ -102,7 +101,7 @@ def connector(name: str) -> Connector:
         raise _missing(host, "way to be connected")
     if host in built_in_hosts():
         return host.connector()
-    return GuardedConnector(host.name, host.connector)
+    return guarded(f"The host {host.name}", host.connector, name=host.name)
 
 
 def hook_host(name: str) -> HookAdapter:

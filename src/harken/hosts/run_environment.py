@@ -1,4 +1,4 @@
-"""What sandboxes of several hosts share: a small environment, what is carried over of a person's settings, and words.
+"""What sandboxes of several hosts share: a small environment, what is carried over of a person's settings, and output.
 
 It knows no host. Nothing here writes; a file of the person's that is missing or broken carries nothing over.
 """
@@ -10,10 +10,11 @@ import os
 import re
 import shlex
 import sys
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from harken.errors import HarkenError, UserError
 from harken.git.command import NOWHERE, VARIABLES
@@ -23,10 +24,15 @@ from harken.hosts.connect.edits import json_value
 from harken.hosts.connect.files import read
 from harken.hosts.held import held_parts
 from harken.runs.held import folded
-from harken.runs.sandbox import SandboxRequest, ToolServer
+from harken.runs.sandbox import OutputEvent, OutputKind, OutputReader, SandboxRequest, ToolServer
 from harken.runs.tools import Ability, Tool, runs_git
 
+# How every program on node, and most others, reach the network.
+NETWORK: Final = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "NODE_EXTRA_CA_CERTS")
+MOST_SAID: Final = 4_000_000  # of what an agent says; `runs.output` keeps less, and says so
 MOST_TEXT: Final = 2_000  # of a tool's arguments that is told
+MOST_NAME: Final = 200
+MOST_CALLS: Final = 1_000  # remembered by id; of a longer run the oldest are forgotten
 MOST_TARGET: Final = 400  # of those of a call that may be denied, which are remembered until it is over
 # The arguments that say best what a call is about, the first that is there.
 _ABOUT: Final = (
@@ -48,6 +54,54 @@ _PLAIN: Final = ("HOME", "PATH", "LANG", "USER", "LOGNAME", "TMPDIR", "TZ")
 _WORD: Final = re.compile(r"[A-Za-z0-9./_][A-Za-z0-9./_+=@-]*")
 _KEY: Final = re.compile(r"KEY|TOKEN|SECRET|HEADERS|CREDENTIALS")
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class HostOutput(OutputReader):
+    """Reads the output of one run; what its lines mean, each host says by `read`."""
+
+    title: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._calls: dict[str, tuple[str, str]] = {}  # by id: the name, and what it is about
+        self._has_failed = False
+
+    def feed(self, line: bytes) -> Sequence[OutputEvent]:
+        """Return what a line of standard output tells."""
+        told = tuple(self.read(entry(line)))
+        self._has_failed = self._has_failed or any(each.kind is OutputKind.ERROR for each in told)
+        return told
+
+    def finish(self, stderr: str, exit_code: int) -> Sequence[OutputEvent]:
+        """Return why it failed, when its output did not say so."""
+        if exit_code == 0 or self._has_failed:
+            return ()
+        said = self.reason(exit_code) or last_line(stderr) or f"{self.title} ended with {exit_code}."
+        return (OutputEvent(OutputKind.ERROR, said),)
+
+    @abstractmethod
+    def read(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
+        """Yield what an object on a line tells."""
+
+    def reason(self, exit_code: int) -> str:
+        """Return what a code means with which the host ends; empty where it says nothing by itself."""
+        del exit_code
+        return ""
+
+    def remember(self, call: object, name: str, given: object) -> None:
+        """Remember a call until it is known whether it was denied."""
+        self._calls[word(call)[:MOST_NAME]] = (name, target(given))
+        if len(self._calls) > MOST_CALLS:
+            del self._calls[next(iter(self._calls))]
+
+    def called(self, call: object) -> tuple[str, str]:
+        """Return the name of a call, and what it is about."""
+        return self._calls.get(word(call)[:MOST_NAME], ("", ""))
+
+
+def plain_prompt(prompt: str) -> str:
+    """Return a prompt in which a host puts no file in place of `@path`, and finds none of its commands."""
+    escaped = re.sub(r"(?<!\\)@", r"\\@", prompt)
+    return f" {escaped}" if escaped.startswith("/") else escaped
 
 
 def environment(work: SandboxRequest, variables: Collection[str], own: Mapping[str, str]) -> dict[str, str]:
@@ -114,11 +168,16 @@ def unfit(title: str, tools: Sequence[Tool], own: Collection[str]) -> str:
     return ""
 
 
-def unsayable(title: str, tools: Sequence[Tool]) -> str:
-    """Return why a host cannot be held to the beginnings of commands that some tools name; empty when it can."""
+def unsayable(title: str, tools: Sequence[Tool], *, words: re.Pattern[str] = _WORD, any_command: str = "") -> str:
+    """Return why a host cannot be held to the beginnings of commands that some tools name; empty when it can.
+
+    `words` are those that mean nothing but themselves to it, `any_command` is what it calls its tool for those.
+    """
     for tool in tools:
-        if tool.ability is Ability.SHELL_PREFIX and not (tool.prefix and all(map(_WORD.fullmatch, tool.prefix))):
+        if tool.ability is Ability.SHELL_PREFIX and not (tool.prefix and all(map(words.fullmatch, tool.prefix))):
             return f"{title} cannot be held to {tool.text[:60]!r}: name plain words, such as `shell:git log`."
+        if tool.ability is Ability.OWN and tool.name == any_command:
+            return f"{any_command} is any command: write `shell`, or name the commands as in shell:git log."
     return ""
 
 

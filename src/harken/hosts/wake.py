@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from harken.model import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +45,9 @@ class PushChannel:
     capability: str  # declared in the handshake of every connection
     method: str
     most_chars: int
-    params: Callable[[str], Mapping[str, object]]  # of the notification, from a text
+    params: Callable[
+        [str, Sequence[Message]], Mapping[str, object]
+    ]  # of the notification, from a text and what it tells
     listens: Callable[[Sequence[str]], bool]  # whether a session with this command line does
 
 

@@ -8,9 +8,6 @@ tells each session what a message is. What it contains is in `plugin.py`.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +17,8 @@ from typing import Final
 from harken.errors import UserError
 from harken.hosts.claude_code import plugin
 from harken.hosts.claude_code.plugin import PLUGIN, SERVER, marketplace, plugin_id
-from harken.hosts.connect.command import UNASKED, version_numbers
+from harken.hosts.connect.command import UNASKED, find_program, output_of, version_numbers
+from harken.hosts.connect.files import read
 from harken.hosts.connect.plan import (
     CheckFinding,
     CommandStep,
@@ -35,11 +33,26 @@ from harken.hosts.connect.plan import (
 
 PROGRAM: Final = "claude"
 OLDEST: Final = (2, 1, 197)  # the oldest that was seen to wake for a watched file
-RUN_SECONDS: Final = 20.0
+_AGAIN: Final = "Run `harken connect claude-code`."
 _CHANNEL: Final = "--dangerously-load-development-channels"
 # Keeps its own commands from asking the network for news; what they do is the same.
 _QUIET: Final[Mapping[str, str]] = MappingProxyType(
     {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
+)
+
+_ADD: Final = "add"
+_FORGET: Final = "forget"
+_INSTALL: Final = "install"
+_UNINSTALL: Final = "uninstall"
+_UPDATE: Final = "update"
+_WHY: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        _ADD: "let Claude Code know where the plugin is",
+        _FORGET: "let Claude Code forget where the plugin was",
+        _INSTALL: "install the plugin: MCP server, hooks, instructions and the skill /inbox",
+        _UNINSTALL: "uninstall the plugin",
+        _UPDATE: "let Claude Code copy the changed plugin",
+    }
 )
 
 
@@ -65,23 +78,17 @@ class _Scope:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _ClaudeConnector:
-    """How Claude Code is connected."""
+class _ClaudeConnector(Connector):
+    """How Claude Code is connected. It has one way to be woken, a watched file, which costs nothing until then."""
 
-    name: str = plugin.HOST
-
-    @property
-    def wakes(self) -> Mapping[str, str]:
-        """None to choose from: its own way, a watched file, costs nothing until a message wakes."""
-        return {}
+    name = plugin.HOST
 
     def find(self, place: InstallTarget) -> InstalledProgram | None:
         """Return the installed program; None when there is none."""
         program = _program(place)
         if program is None:
             return None
-        words = _run(place, (str(program), "--version")).split()
+        words = _said(place, (str(program), "--version")).split()
         return InstalledProgram(program=program, version=words[0] if words else "")
 
     def plan(self, place: InstallTarget, options: ConnectOptions) -> ConnectPlan:
@@ -103,7 +110,7 @@ class _ClaudeConnector:
                 f"Claude Code is connected for folders: {', '.join(folders)}.",
                 "Disconnect each of them first, with `harken disconnect claude-code --project DIR`.",
             )
-        changes = [*_writes(place)]
+        changes = [*_files(place)]
         commands = [*_installs(place, scope, program, state)]
         notes = _notes(place, scope, asked) if changes or commands else ()
         return ConnectPlan(host=self.name, steps=(*changes, *commands), notes=notes)
@@ -120,7 +127,7 @@ class _ClaudeConnector:
                 steps.append(_step(place, scope, program, _UNINSTALL))
             if state.is_known:
                 steps.append(_step(place, scope, program, _FORGET))
-        steps += _deletes(place)
+        steps += _files(place, is_connected=False)
         return ConnectPlan(host=self.name, steps=steps)
 
     def check(self, place: InstallTarget) -> Sequence[CheckFinding]:
@@ -134,16 +141,14 @@ class _ClaudeConnector:
         found, scope = self.find(place), _Scope.of(place)
         if found is None:
             return (CheckFinding(what="Claude Code is installed", is_good=False, hint="Put `claude` on your PATH."),)
-        is_current = not any(True for _ in _writes(place))
+        is_current = next(_files(place), None) is None
         return (
-            CheckFinding(
-                what=f"Claude Code {found.version} is new enough",
+            CheckFinding.of(
+                f"Claude Code {found.version} is new enough",
+                f"Update it: before {'.'.join(map(str, OLDEST))} idle sessions may not be woken.",
                 is_good=version_numbers(found.version) >= OLDEST,
-                hint=f"Update it: before {'.'.join(map(str, OLDEST))} idle sessions may not be woken.",
             ),
-            CheckFinding(
-                what="the plugin's files are current", is_good=is_current, hint="Run `harken connect claude-code`."
-            ),
+            CheckFinding.of("the plugin's files are current", _AGAIN, is_good=is_current),
             _listed(place, scope, found.program),
             _hears_hooks(place, scope),
         )
@@ -206,22 +211,6 @@ def _installed(place: InstallTarget, scope: _Scope) -> Mapping[str, object]:
 
 def _all_installed(place: InstallTarget) -> Mapping[str, object]:
     return _inner(_object(_config(place) / "plugins" / "installed_plugins.json"), "plugins")
-
-
-_ADD: Final = "add"
-_FORGET: Final = "forget"
-_INSTALL: Final = "install"
-_UNINSTALL: Final = "uninstall"
-_UPDATE: Final = "update"
-_WHY: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        _ADD: "let Claude Code know where the plugin is",
-        _FORGET: "let Claude Code forget where the plugin was",
-        _INSTALL: "install the plugin: MCP server, hooks, instructions and the skill /inbox",
-        _UNINSTALL: "uninstall the plugin",
-        _UPDATE: "let Claude Code copy the changed plugin",
-    }
-)
 
 
 def _installs(place: InstallTarget, scope: _Scope, program: Path, state: _State) -> Iterator[CommandStep]:
@@ -296,20 +285,13 @@ def _touched(place: InstallTarget, scope: _Scope) -> Iterator[Path]:
         yield Path(place.environ.get("XDG_CONFIG_HOME") or place.user / ".config") / "git" / "ignore"
 
 
-def _writes(place: InstallTarget) -> Iterator[FileEdit]:
+def _files(place: InstallTarget, *, is_connected: bool = True) -> Iterator[FileEdit]:
+    """Yield what changes in the plugin's own files, with a connection or without one."""
     for name, content in plugin.files(place).items():
         path = plugin.folder(place) / name
-        before = _bytes(path)
-        if before != content:
-            yield FileEdit(path=path, before=before, after=content, why="part of the plugin", is_ours=True)
-
-
-def _deletes(place: InstallTarget) -> Iterator[FileEdit]:
-    for name in plugin.files(place):
-        path = plugin.folder(place) / name
-        before = _bytes(path)
-        if before is not None:
-            yield FileEdit(path=path, before=before, after=None, why="part of the plugin", is_ours=True)
+        before, after = read(path), content if is_connected else None
+        if before != after:
+            yield FileEdit(path=path, before=before, after=after, why="part of the plugin", is_ours=True)
 
 
 def _notes(place: InstallTarget, scope: _Scope, asked: Path | None) -> Sequence[str]:
@@ -323,7 +305,7 @@ def _notes(place: InstallTarget, scope: _Scope, asked: Path | None) -> Sequence[
         notes.append(f"Only sessions in {scope.project} are connected, by {scope.settings}, which git does not track.")
     if scope.project != asked:
         notes.append("Claude Code has one such file for a whole repository: all of its folders and worktrees have it.")
-    if (before := _bytes(scope.settings)) is not None and before != _as_claude_writes(before):
+    if (before := read(scope.settings)) is not None and before != _as_claude_writes(before):
         notes.append(f"Claude Code writes {scope.settings} in a layout of its own; every setting stays.")
     if SERVER in _inner(_object(_account(place)), "mcpServers"):
         notes.append(f"The MCP server {SERVER!r} that you added by hand is not needed: `claude mcp remove {SERVER}`.")
@@ -335,11 +317,11 @@ def _as_claude_writes(content: bytes) -> bytes:
 
 
 def _listed(place: InstallTarget, scope: _Scope, program: Path) -> CheckFinding:
-    what, hint = "Claude Code has the plugin switched on", "Run `harken connect claude-code`."
+    what = "Claude Code has the plugin switched on"
     try:
-        plugins = json.loads(_run(place, _inside(scope, (str(program), "plugin", "list", "--json"))))
+        plugins = json.loads(_said(place, _inside(scope, (str(program), "plugin", "list", "--json"))))
     except ValueError:
-        return CheckFinding(what=what, is_good=False, hint=hint)
+        return CheckFinding(what=what, is_good=False, hint=_AGAIN)
     mine = [
         entry
         for entry in (plugins if isinstance(plugins, list) else ())
@@ -348,22 +330,18 @@ def _listed(place: InstallTarget, scope: _Scope, program: Path) -> CheckFinding:
     errors = [str(error)[:200] for entry in mine for error in entry.get("errors") or ()]
     if errors:
         return CheckFinding(what=what, is_good=False, hint=f"Claude Code says: {'; '.join(errors)}")
-    return CheckFinding(what=what, is_good=any(entry.get("enabled") is True for entry in mine), hint=hint)
+    return CheckFinding.of(what, _AGAIN, is_good=any(entry.get("enabled") is True for entry in mine))
 
 
 def _hears_hooks(place: InstallTarget, scope: _Scope) -> CheckFinding:
     files = dict.fromkeys((_config(place) / "settings.json", scope.settings))
     off = [str(path) for path in files if _object(path).get("disableAllHooks") is True]
-    return CheckFinding(
-        what="Claude Code runs hooks",
-        is_good=not off,
-        hint=f"Take disableAllHooks out of {', '.join(off)}; until then only Harken's tools work." if off else "",
-    )
+    hint = f"Take disableAllHooks out of {', '.join(off)}; until then only Harken's tools work."
+    return CheckFinding.of("Claude Code runs hooks", hint, is_good=not off)
 
 
 def _program(place: InstallTarget) -> Path | None:
-    search = os.pathsep.join((place.environ.get("PATH", ""), str(place.user / ".local" / "bin")))
-    found = shutil.which(PROGRAM, path=search)
+    found = find_program(place, PROGRAM, place.user / ".local" / "bin")
     return Path(found) if found else None
 
 
@@ -374,15 +352,8 @@ def _needed(place: InstallTarget) -> Path:
     return program
 
 
-def _run(place: InstallTarget, argv: tuple[str, ...]) -> str:
-    """Return what a command of Claude Code prints; nothing when it cannot run."""
-    try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, env=_environ(place), capture_output=True, timeout=RUN_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode("utf-8", "replace")
+def _said(place: InstallTarget, argv: tuple[str, ...]) -> str:
+    return output_of(argv, _environ(place), is_all=False)
 
 
 def _environ(place: InstallTarget) -> Mapping[str, str]:
@@ -399,16 +370,9 @@ def _account(place: InstallTarget) -> Path:
     return (_config(place) if place.environ.get("CLAUDE_CONFIG_DIR") else place.user) / ".claude.json"
 
 
-def _bytes(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
 def _object(path: Path) -> Mapping[str, object]:
     """Return a settings file as an object, empty when there is none."""
-    content = _bytes(path)
+    content = read(path)
     if content is None or not content.strip():
         return {}
     try:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -19,9 +18,11 @@ from typing import Final
 from harken.hosts.held import held_parts
 from harken.hosts.run_environment import (
     GUARD_SECONDS,
+    MOST_CALLS,
+    NETWORK,
+    HostOutput,
     brief,
     carried,
-    entry,
     environment,
     first_line,
     guard_command,
@@ -35,7 +36,16 @@ from harken.hosts.run_environment import (
     without_keys,
     word,
 )
-from harken.runs.sandbox import OutputEvent, OutputKind, RunFile, RunFileKind, SandboxCommand, SandboxRequest
+from harken.runs.sandbox import (
+    OutputEvent,
+    OutputKind,
+    OutputReader,
+    RunFile,
+    RunFileKind,
+    Sandbox,
+    SandboxCommand,
+    SandboxRequest,
+)
 from harken.runs.tools import Ability, Tool
 
 TITLE: Final = "Claude Code"
@@ -67,10 +77,7 @@ VARIABLES: Final = (
     "AWS_PROFILE",
     "AWS_REGION",
     "AWS_BEARER_TOKEN_BEDROCK",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "NODE_EXTRA_CA_CERTS",
+    *NETWORK,
 )
 _SETTINGS: Final = (
     "model",
@@ -118,14 +125,20 @@ _CONFIG: Final = "claude"
 _SETTINGS_FILE: Final = "settings.json"
 _SERVERS_FILE: Final = "servers.json"
 
+_GONE: Final = "No such tool available:"
+_HELD_BACK: Final = "PreToolUse:"
+_REASONS: Final = (
+    ("error_max_turns", "It used all the turns that it was given."),
+    ("error_max_budget_usd", "It used all the money that it was given."),
+)
 
-@dataclass(frozen=True, slots=True)
-class ClaudeCodeSandbox:
+
+class ClaudeCodeSandbox(Sandbox):
     """Claude Code, fenced."""
 
-    host: str = "claude-code"
-    program: str = "claude"
-    variables: tuple[str, ...] = VARIABLES
+    host = "claude-code"
+    program = "claude"
+    variables = VARIABLES
 
     def refusal(self, tools: Sequence[Tool]) -> str:
         """Return why it cannot be fenced to these tools."""
@@ -150,9 +163,12 @@ class ClaudeCodeSandbox:
             is_turn_limited=True,
         )
 
-    def transcript(self) -> ClaudeCodeOutput:
+    def transcript(self) -> OutputReader:
         """Return a new reader of its output."""
         return ClaudeCodeOutput()
+
+
+SANDBOX: Final[Sandbox] = ClaudeCodeSandbox()
 
 
 def _argv(work: SandboxRequest) -> tuple[str, ...]:
@@ -226,49 +242,37 @@ def _guard(tools: Sequence[Tool]) -> dict[str, object]:
     return {"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [asked]}]}} if command else {}
 
 
-SANDBOX: Final = ClaudeCodeSandbox()
-
-
-_GONE: Final = "No such tool available:"
-_HELD_BACK: Final = "PreToolUse:"
-_MOST_CALLS: Final = 1_000  # remembered by id; of a longer run the oldest are forgotten
-_REASONS: Final = (
-    ("error_max_turns", "It used all the turns that it was given."),
-    ("error_max_budget_usd", "It used all the money that it was given."),
-)
-
-
-class ClaudeCodeOutput:
+class ClaudeCodeOutput(HostOutput):
     """Reads the output of one run."""
 
+    title = TITLE
+
     def __init__(self) -> None:
-        self._calls: dict[str, tuple[str, str]] = {}  # by id: the name, and what it is about
-        self._denied: dict[str, tuple[str, str]] = {}
+        super().__init__()
+        self._denied: dict[str, None] = {}
         self._message = ""
         self._has_ended = False
 
-    def feed(self, line: bytes) -> Sequence[OutputEvent]:
-        """Return what a line of standard output tells."""
-        event = entry(line)
+    def read(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
+        """Yield what an object on a line tells."""
         match event.get("type"):
             case "assistant":
-                return list(self._said(table(event.get("message"))))
+                yield from self._said(table(event.get("message")))
             case "user":
-                return list(self._results(table(event.get("message"))))
+                yield from self._results(table(event.get("message")))
             case "system" if event.get("subtype") == "permission_denied":
-                return list(self._refused(word(event.get("tool_use_id")), word(event.get("tool_name")), None))
+                yield from self._refused(word(event.get("tool_use_id")), word(event.get("tool_name")), None)
             case "result":
-                return list(self._end(event))
+                yield from self._end(event)
             case _:
-                return ()
+                pass
 
     def finish(self, stderr: str, exit_code: int) -> Sequence[OutputEvent]:
         """Return why it failed, when its output did not say so."""
         if self._has_ended:
             return ()
-        return [
-            OutputEvent(OutputKind.ERROR, first_line(stderr) or f"Claude Code ended with {exit_code} and said nothing.")
-        ]
+        said = first_line(stderr) or f"{self.title} ended with {exit_code} and said nothing."
+        return (OutputEvent(OutputKind.ERROR, said),)
 
     def _said(self, message: Mapping[str, object]) -> Iterator[OutputEvent]:
         if self._message and self._message != word(message.get("id")):
@@ -279,7 +283,7 @@ class ClaudeCodeOutput:
                 yield OutputEvent(OutputKind.TEXT, word(block.get("text")))
             elif block.get("type") == "tool_use":
                 name = word(block.get("name"))
-                _remember(self._calls, word(block.get("id")), (name, target(block.get("input"))))
+                self.remember(block.get("id"), name, block.get("input"))
                 yield OutputEvent(OutputKind.TOOL, brief(block.get("input")), name)
 
     def _results(self, message: Mapping[str, object]) -> Iterator[OutputEvent]:
@@ -290,9 +294,11 @@ class ClaudeCodeOutput:
 
     def _refused(self, call: str, name: str, given: object) -> Iterator[OutputEvent]:
         if call not in self._denied:
-            called, about = self._calls.get(call, ("", target(given)))
-            _remember(self._denied, call, (name, about))
-            yield OutputEvent(OutputKind.DENIED, tool=name or called, target=about)
+            called, about = self.called(call)
+            self._denied[call] = None
+            if len(self._denied) > MOST_CALLS:
+                del self._denied[next(iter(self._denied))]
+            yield OutputEvent(OutputKind.DENIED, tool=name or called, target=about or target(given))
 
     def _end(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
         self._has_ended = True
@@ -310,9 +316,3 @@ class ClaudeCodeOutput:
             yield OutputEvent(
                 OutputKind.ERROR, reason or text or f"Claude Code failed: {subtype or 'no reason given'}."
             )
-
-
-def _remember(kept: dict[str, tuple[str, str]], key: str, value: tuple[str, str]) -> None:
-    kept[key] = value
-    if len(kept) > _MOST_CALLS:
-        del kept[next(iter(kept))]

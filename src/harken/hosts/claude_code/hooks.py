@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -57,26 +58,21 @@ class ClaudeCodeHooks(HookAdapter):
     most_chars = _MOST_CHARS
     voices = _VOICES
     most_stops = MOST_STOPS
+    events = EVENTS
+    turn_key = "prompt_id"
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for an event that is not the one this moment stands for."""
-        native = payload_text(payload, "session_id")
+        found = super().event(moment, payload, hello)
         # Copilot runs the plugins that a project has for Claude Code, and drops what their hooks say.
         is_elsewhere = "COPILOT_CLI" in hello.env and "timestamp" in payload
-        if not native or is_elsewhere or payload.get("hook_event_name") != EVENTS[moment]:
+        if found is None or is_elsewhere:
             return None
-        return HookEvent(
-            moment=moment,
-            native=native,
+        return replace(
+            found,
             pid=_pid(hello.env.get("CLAUDE_PID", "")),
-            cwd=payload_text(payload, "cwd") or hello.cwd,
-            turn=payload_text(payload, "prompt_id"),
-            prompt=payload_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
-            transcript=payload_text(payload, "transcript_path"),
-            is_subagent=bool(payload.get("agent_id")),
             is_step=moment is HookMoment.TOOL,
             is_compacted=moment is HookMoment.START and payload_text(payload, "source") == "compact",
-            is_continued=moment is HookMoment.STOP and payload.get("stop_hook_active") is True,
             keeps_running=moment is HookMoment.END and payload_text(payload, "reason") in _GOES_ON,
         )
 

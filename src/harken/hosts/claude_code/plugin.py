@@ -26,6 +26,7 @@ from harken.hosts.connect.command import UNASKED, hook_line, mcp_command
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.instructions import SKILLS, Abilities, agent_instructions, skill_text
 from harken.hosts.wake import PushChannel
+from harken.model import Message, timestamp
 from harken.sessions.events import HookMoment
 
 HOST: Final = "claude-code"
@@ -43,6 +44,9 @@ _MARK_CHARS: Final = 12
 _TOLD: Final = "instructions.json"
 # A session that is resumed has it in its transcript.
 _FRESH: Final = "startup|clear|compact"
+
+METHOD: Final = "notifications/claude/channel"
+OPTIONS: Final = ("--channels", "--dangerously-load-development-channels")
 
 
 def marketplace(place: InstallTarget) -> str:
@@ -147,10 +151,6 @@ def _json(value: object) -> bytes:
     return json.dumps(value, indent=2).encode() + b"\n"
 
 
-METHOD: Final = "notifications/claude/channel"
-OPTIONS: Final = ("--channels", "--dangerously-load-development-channels")
-
-
 def listens_to_channel(argv: Sequence[str]) -> bool:
     """Return whether a command line of Claude Code asks for our channel."""
     is_listing = False
@@ -174,9 +174,21 @@ def _is_ours(entry: str) -> bool:
     return is_plugin_id(name) if kind == "plugin" else entry == f"server:{SERVER}"
 
 
-def _params(text: str) -> Mapping[str, object]:
-    # Meta values are strings, and none is called `source`: the host adds that one itself.
-    return {"content": text, "meta": {"kind": "inbox"}}
+def _params(text: str, messages: Sequence[Message]) -> Mapping[str, object]:
+    """Return a push; of a single message also what plugins of this kind say: who wrote it, where, and when.
+
+    Meta values are strings, and none is called `source`: the host adds that one itself.
+    """
+    meta = {"kind": "inbox"}
+    if len(messages) == 1:
+        (message,) = messages
+        meta |= {
+            "chat_id": message.conversation or message.channel or message.source,
+            "message_id": message.id,
+            "user": message.sender.label,
+            "ts": timestamp(message.received_at),
+        }
+    return {"content": text, "meta": meta}
 
 
 CHANNEL: Final = PushChannel(

@@ -28,6 +28,8 @@ MAX_BYTES: Final = 16 << 20
 ARGUMENTS: Final = ("--disable", "plugins", "app-server")
 _SOCKET: Final = Path("app-server-control", "app-server-control.sock")
 
+_HUNG_UP: Final = (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
+
 
 class Channel(Protocol):
     """A way to send and receive whole texts, each one JSON value."""
@@ -39,9 +41,6 @@ class Channel(Protocol):
     async def receive(self) -> str:
         """Return the next text."""
         ...
-
-
-_HUNG_UP: Final = (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 class Refusal(Unavailable):

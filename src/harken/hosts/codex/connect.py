@@ -10,26 +10,22 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
 from typing import Final
 
 import anyio
 
-from harken.errors import Unavailable
+from harken.errors import Unavailable, UserError
 from harken.hosts.codex.appserver import hooks_of, private_server
 from harken.hosts.codex.hooks import EVENTS, NAME
-from harken.hosts.connect.command import hook_line, mcp_command
+from harken.hosts.connect.command import SERVER, TOOL_SECONDS, find_program, hook_line, mcp_command, output_of
 from harken.hosts.connect.edits import (
-    json_append,
+    json_put_item,
     json_remove_items,
-    json_set,
     json_value,
     toml_remove,
     toml_set,
@@ -49,15 +45,39 @@ from harken.hosts.connect.plan import (
 from harken.hosts.instructions import ANY_HOST, Abilities
 from harken.sessions.events import HookMoment
 
-SERVER: Final = "harken"
-# Above the 55 seconds that a tool of ours waits, and the time that a daemon needs to start.
-TOOL_SECONDS: Final = 90
 _SERVERS: Final = "mcp_servers"
 _HOOK_SECONDS: Final = 10
 # Codex gives these no more, and says so at every start when more is asked for.
 _LAST_SECONDS: Final = 3
 _OURS: Final = re.compile(r"/edge/hook\.py'? --home .+ codex [a-z]+(?: --in-task)?$", re.DOTALL)
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
+
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+
+PROGRAM: Final = "codex"
+CONFIG: Final = "config.toml"
+HOOKS_FILE: Final = "hooks.json"
+TOOL_PREFIX: Final = f"mcp__{SERVER}__"
+# Where this one is not empty, Codex reads it and not AGENTS.md.
+OVERRIDE_FILE: Final = "AGENTS.override.md"
+# Without this there is no queue, and no other way to start a turn in an idle session.
+FIRST_WITH_WAKE: Final = (0, 149)
+
+_TRUST: Final = (
+    "Codex runs no hook that it was not told to trust. The [hooks.state] entries trust these five commands of Harken "
+    "and nothing else; whenever one of them changes, Codex asks again."
+)
+# Reading needs no approval, by what our server says of its tools; whatever leaves the machine stays the person's word.
+_REPLY: Final = (
+    "Codex asks you before `reply` sends an answer, and refuses it where nobody can be asked (codex exec). To allow it "
+    "for good, choose `Always allow` when it asks."
+)
+_UNTRUSTED: Final = (
+    "Codex could not be asked to trust the hooks. At its next start it says that hooks need a review: choose to trust "
+    "the five of Harken."
+)
+_FIRST: Final = "A session is known from its first prompt on; before that it cannot be woken."
+_OPEN: Final = "Conversations that are open now keep their settings: start a new one (/new) to have the inbox in it."
 
 
 def with_server(config: bytes | None, place: InstallTarget, *, file: Path) -> bytes:
@@ -89,20 +109,14 @@ def without_server(config: bytes | None, *, file: Path) -> bytes | None:
 def with_hooks(hooks: bytes | None, place: InstallTarget, *, file: Path) -> bytes | None:
     """Return the hooks with ours, each last in its event or where it stands already."""
     for moment, event in EVENTS.items():
-        group = _group(place, moment)
-        index = _index(_groups(hooks, event, file))
-        if index is None:
-            hooks = json_append(hooks, ("hooks", event), group, file=file)
-        else:
-            hooks = json_set(hooks, ("hooks", event, index), group, file=file)
+        hooks = json_put_item(hooks, ("hooks", event), _is_ours, _group(place, moment), file=file)
     return hooks
 
 
 def without_hooks(hooks: bytes | None, *, file: Path) -> bytes | None:
     """Return the hooks without ours; None when nothing is left."""
     for event in EVENTS.values():
-        if _index(_groups(hooks, event, file)) is not None:
-            hooks = json_remove_items(hooks, ("hooks", event), _is_ours, file=file)
+        hooks = json_remove_items(hooks, ("hooks", event), _is_ours, file=file)
     return hooks if json_value(hooks, file=file) else None
 
 
@@ -196,10 +210,6 @@ def _trust(hooks_file: Path, place: str) -> tuple[str, str, str]:
     return ("hooks", "state", f"{hooks_file}:{place}")
 
 
-_RUN_SECONDS: Final = 20.0
-_VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectedHook:
     """One hook as Codex sees it."""
@@ -222,7 +232,7 @@ class CodexInspector:
     def version(self) -> str:
         """Return its version; empty when it does not say one."""
         with _scratch({}) as home:
-            found = _VERSION.search(self._run(home, home, "--version"))
+            found = _VERSION.search(self._said(home, home, "--version"))
         return found[0] if found else ""
 
     def hooks(
@@ -237,7 +247,7 @@ class CodexInspector:
         """Return how it would start an MCP server; empty when it knows none of that name."""
         with _scratch(files) as scratch:
             try:
-                value = json.loads(self._run(scratch, cwd or scratch, "mcp", "get", name, "--json"))
+                value = json.loads(self._said(scratch, cwd or scratch, "mcp", "get", name, "--json"))
             except ValueError:
                 return {}
         return value if isinstance(value, dict) else {}
@@ -247,20 +257,8 @@ class CodexInspector:
             listing = await server.call("hooks/list", {"cwds": [str(cwd)]})
         return [_judged(hook, scratch, home) for hook in hooks_of(listing)]
 
-    def _run(self, scratch: Path, cwd: Path, *arguments: str) -> str:
-        try:
-            done = subprocess.run(
-                [str(self.program), *arguments],
-                env=self._environ(scratch),
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_RUN_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.SubprocessError):
-            return ""
-        return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+    def _said(self, scratch: Path, cwd: Path, *arguments: str) -> str:
+        return output_of((str(self.program), *arguments), self._environ(scratch), cwd, is_all=False)
 
     def _environ(self, scratch: Path) -> dict[str, str]:
         return {"HOME": str(scratch), "CODEX_HOME": str(scratch), "PATH": self.path, "LANG": "C.UTF-8"}
@@ -300,32 +298,6 @@ def _judged(hook: Mapping[str, object], scratch: Path, home: Path) -> InspectedH
     )
 
 
-PROGRAM: Final = "codex"
-CONFIG: Final = "config.toml"
-HOOKS_FILE: Final = "hooks.json"
-TOOL_PREFIX: Final = f"mcp__{SERVER}__"
-# Where this one is not empty, Codex reads it and not AGENTS.md.
-OVERRIDE_FILE: Final = "AGENTS.override.md"
-# Without this there is no queue, and no other way to start a turn in an idle session.
-FIRST_WITH_WAKE: Final = (0, 149)
-
-_TRUST: Final = (
-    "Codex runs no hook that it was not told to trust. The [hooks.state] entries trust these five commands of Harken "
-    "and nothing else; whenever one of them changes, Codex asks again."
-)
-# Reading needs no approval, by what our server says of its tools; whatever leaves the machine stays the person's word.
-_REPLY: Final = (
-    "Codex asks you before `reply` sends an answer, and refuses it where nobody can be asked (codex exec). To allow it "
-    "for good, choose `Always allow` when it asks."
-)
-_UNTRUSTED: Final = (
-    "Codex could not be asked to trust the hooks. At its next start it says that hooks need a review: choose to trust "
-    "the five of Harken."
-)
-_FIRST: Final = "A session is known from its first prompt on; before that it cannot be woken."
-_OPEN: Final = "Conversations that are open now keep their settings: start a new one (/new) to have the inbox in it."
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CodexFiles:
     """The files in question. Trust is always in the person's own settings."""
@@ -352,16 +324,10 @@ class _CodexFiles:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CodexConnector:
-    """How Codex is connected."""
+class CodexConnector(Connector):
+    """How Codex is connected. It has one way to be woken, which costs nothing."""
 
-    name: str = NAME
-
-    @property
-    def wakes(self) -> Mapping[str, str]:
-        """The ways to be woken that a person may choose: there is one, and it costs nothing."""
-        return MappingProxyType({})
+    name = NAME
 
     def find(self, place: InstallTarget) -> InstalledProgram | None:
         """Return the installed program and its version."""
@@ -370,7 +336,11 @@ class CodexConnector:
 
     def plan(self, place: InstallTarget, options: ConnectOptions) -> ConnectPlan:
         """Return what connecting would do now."""
-        del options
+        if options.wake:
+            raise UserError(
+                f"Codex has no way to be woken called {options.wake[:40]!r}.",
+                "Leave it out: idle sessions in a terminal are woken anyway.",
+            )
         project = place.project.resolve() if place.project else None
         files = _CodexFiles.of(place, project)
         if project is not None and _is_everywhere(place):
@@ -387,7 +357,7 @@ class CodexConnector:
         block = _told(place, files)
         return ConnectPlan(
             host=NAME,
-            steps=[*_changes(files, changed), *(change for change in block if change.before != change.after)],
+            steps=[*_changes(files, changed), *block],
             notes=[
                 *_notes(inspector, files, project, is_trusted=bool(hashes)),
                 *(note for change in block for note in telling_notes(place, change.path)),
@@ -405,9 +375,9 @@ class CodexConnector:
         before = changed.get(files.trust, read(files.trust))
         changed[files.trust] = without_trust(before, files.hooks, hooks, file=files.trust)
         # A file in which nothing is left was made by us.
-        steps = list(_changes(files, {path: data or None for path, data in changed.items()}))
+        steps = _changes(files, {path: data or None for path, data in changed.items()})
         blocks = () if place.is_for_tasks else (untold(place, NAME, path) for path in files.told)
-        return ConnectPlan(host=NAME, steps=[*steps, *(change for change in blocks if change.before != change.after)])
+        return ConnectPlan(host=NAME, steps=[*steps, *blocks])
 
     def check(self, place: InstallTarget) -> Sequence[CheckFinding]:
         """Ask Codex what it makes of the files as they are."""
@@ -422,9 +392,8 @@ class CodexConnector:
 
 
 def _inspector(place: InstallTarget) -> CodexInspector | None:
-    path = place.environ.get("PATH", os.defpath)
-    program = shutil.which(PROGRAM, path=path)
-    return CodexInspector(program=Path(program), path=path) if program else None
+    program = find_program(place, PROGRAM)
+    return CodexInspector(program=Path(program), path=place.environ.get("PATH", os.defpath)) if program else None
 
 
 def _told(place: InstallTarget, files: _CodexFiles) -> Sequence[FileEdit]:
@@ -464,9 +433,7 @@ def _changes(files: _CodexFiles, changed: Mapping[Path, bytes | None]) -> Iterat
         files.config: "MCP server harken" + (", and trust in its hooks" if files.config == files.trust else ""),
     }
     for path, after in changed.items():
-        before = read(path)
-        if before != after:
-            yield FileEdit(path=path, before=before, after=after, why=whys[path])
+        yield FileEdit(path=path, before=read(path), after=after, why=whys[path])
 
 
 def _notes(
@@ -495,9 +462,7 @@ def _server(inspector: CodexInspector, files: _CodexFiles, project: Path | None,
     is_same = transport.get("command") == command and transport.get("args") == arguments
     if seen.get("enabled") is not True:
         return CheckFinding(what=what, is_good=False, hint=f"It is disabled in {files.config}.")
-    return CheckFinding(
-        what=what, is_good=is_same, hint="" if is_same else "It is another one. Run: harken connect codex"
-    )
+    return CheckFinding.of(what, "It is another one. Run: harken connect codex", is_good=is_same)
 
 
 def _hooks(inspector: CodexInspector, files: _CodexFiles, project: Path | None) -> Iterator[CheckFinding]:
@@ -523,8 +488,8 @@ def _hooks(inspector: CodexInspector, files: _CodexFiles, project: Path | None) 
             yield CheckFinding(what=f"Codex has the hook {event}", is_good=False, hint=hint)
         else:
             is_good = hook.is_trusted and hook.is_enabled
-            hint = "" if is_good else "Start codex and choose to trust it, or run: harken connect codex"
-            yield CheckFinding(what=f"Codex trusts the hook {event}", is_good=is_good, hint=hint)
+            hint = "Start codex and choose to trust it, or run: harken connect codex"
+            yield CheckFinding.of(f"Codex trusts the hook {event}", hint, is_good=is_good)
 
 
 CONNECTOR: Final[Connector] = CodexConnector()

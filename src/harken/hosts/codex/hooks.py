@@ -7,13 +7,12 @@ event has exactly its own shape.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, hook_sample, payload_text
-from harken.sessions.events import HookEvent, HookMoment
+from harken.hosts.hook import HookAdapter, HookAnswer, HookSample, Voice, hook_sample
+from harken.sessions.events import HookMoment
 
 NAME: Final = "codex"
 
@@ -44,39 +43,13 @@ class CodexHooks(HookAdapter):
     most_chars = _MOST_CHARS
     voices = _VOICES
     most_stops = _MOST_STOPS
-
-    def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
-        """Return what a payload means; None for what is not Codex's, or not of this moment."""
-        native = payload_text(payload, "session_id")
-        if not native or payload_text(payload, "hook_event_name") != EVENTS.get(moment):
-            return None
-        return HookEvent(
-            moment=moment,
-            native=native,
-            turn=payload_text(payload, "turn_id"),
-            cwd=payload_text(payload, "cwd") or hello.cwd,
-            prompt=payload_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
-            transcript=payload_text(payload, "transcript_path"),
-            # A helper's hooks name the conversation that it works for, and the helper beside it.
-            is_subagent=bool(payload_text(payload, "agent_id")),
-            is_continued=payload.get("stop_hook_active") is True,
-        )
+    events = EVENTS
+    turn_key = "turn_id"
 
     def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return what to print so that the model gets the text."""
         # Half of a surrogate pair cannot be read by Codex, which then drops the whole answer.
-        sound = text.encode("utf-8", "replace").decode("utf-8")
-        if not sound.strip():
-            return SILENCE
-        if moment is HookMoment.STOP:
-            return _printed({"decision": "block", "reason": sound})
-        if moment in {HookMoment.PROMPT, HookMoment.TOOL}:
-            return _printed({"hookSpecificOutput": {"hookEventName": EVENTS[moment], "additionalContext": sound}})
-        return SILENCE
-
-
-def _printed(answer: Mapping[str, object]) -> HookAnswer:
-    return HookAnswer(stdout=json.dumps(answer) + "\n")
+        return super().answer(moment, text.encode("utf-8", "replace").decode("utf-8"))
 
 
 HOOKS: Final[HookAdapter] = CodexHooks()

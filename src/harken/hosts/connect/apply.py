@@ -43,6 +43,7 @@ from harken.hosts.connect.plan import (
     FileEdit,
     InstallTarget,
     Step,
+    is_change,
 )
 from harken.hosts.connect.record import ConnectRecord, RecordedStep, forget, kept, load, locked, save, shared_blocks
 
@@ -71,11 +72,6 @@ class DisconnectResult:
     notes: tuple[str, ...] = ()
 
 
-def is_change(step: Step) -> bool:
-    """Whether a step does anything."""
-    return isinstance(step, CommandStep) or step.before != step.after
-
-
 def apply(
     plan: ConnectPlan, place: InstallTarget, options: ConnectOptions, told: StepCallback = lambda _: None
 ) -> ConnectRecord:
@@ -89,7 +85,7 @@ def apply(
         record = replace(record, can_tell=place.can_tell, blocks=_blocks(plan, record, shared))
         save(place.harken, record)
         try:
-            for step in filter(is_change, plan.steps):
+            for step in plan.steps:
                 told(step)
                 deed = _begin(step, place, kept(place.harken, record.key))
                 record = replace(record, deeds=(*record.deeds, deed))
@@ -110,7 +106,7 @@ def apply(
 
 def _blocks(plan: ConnectPlan, record: ConnectRecord, shared: Collection[str]) -> tuple[str, ...]:
     """Return the files with a marked block of ours to take out; a block that stood there before stays."""
-    changes = [step for step in plan.steps if isinstance(step, FileEdit) and is_change(step)]
+    changes = [step for step in plan.steps if isinstance(step, FileEdit)]
     new = {
         step.path for step in changes if step.path in plan.blocks and block_text(step.before, file=step.path) is None
     }
@@ -163,7 +159,7 @@ def undo(connector: Connector, place: InstallTarget, told: StepCallback = lambda
                     told(change)
                     _put(change)
                     cleaned.append(change.path)
-            for step in filter(is_change, connector.removal(place).steps):
+            for step in connector.removal(place).steps:
                 told(step)
                 if isinstance(step, FileEdit):
                     _put(step)
@@ -194,7 +190,7 @@ def _removable(connector: Connector, place: InstallTarget) -> Sequence[FileEdit]
         steps = connector.removal(place).steps
     except UserError:
         return ()  # said when it is its turn
-    return [step for step in steps if isinstance(step, FileEdit) and is_change(step)]
+    return [step for step in steps if isinstance(step, FileEdit)]
 
 
 def file_outcomes(record: ConnectRecord, shared: Collection[str] = ()) -> Mapping[Path, FileOutcome]:

@@ -7,6 +7,7 @@ with 0 and prints nothing: a host must never notice a Harken that is not there.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -22,6 +23,11 @@ from harken.hosts.registry import built_in_hosts, host_named
 from harken.sessions.events import HookMoment
 
 IN_TASK: Final = "--in-task"
+SERVER: Final = "harken"  # what our MCP server is called in the settings of hosts
+# Above the 55 seconds that a tool of ours waits, and the time that a daemon needs to start.
+TOOL_SECONDS: Final = 90
+RUN_SECONDS: Final = 30.0
+_PACKAGE_DEPTH: Final = 2  # a package has its program in its folder, or in one below
 # Tools that a host need not ask about, where it can be told so: what only reads and marks this agent's own mail. Not
 # `reply`, which speaks to people outside, nor what speaks to other tasks, whose agents may act on it.
 UNASKED: Final = (
@@ -72,12 +78,21 @@ def hook_line(place: InstallTarget, host: str, moment: HookMoment, *, is_in_task
     return f"{' && '.join(tests)} || exit 0; exec {shlex.join(command)}"
 
 
-RUN_SECONDS = 30.0
+def find_program(place: InstallTarget, name: str, *more: Path) -> str | None:
+    """Return the path of a program on the person's PATH, or in some more folders."""
+    return shutil.which(name, path=os.pathsep.join((place.environ.get("PATH", os.defpath), *map(str, more))))
 
 
-def find_program(place: InstallTarget, name: str) -> str | None:
-    """Return the path of a program on the person's PATH."""
-    return shutil.which(name, path=place.environ.get("PATH", os.defpath))
+def packaged_version(program: str, package: str) -> str:
+    """Return the version in the npm package that a program belongs to: quicker than a start, and without its traces."""
+    for folder in list(Path(program).resolve().parents)[:_PACKAGE_DEPTH]:
+        try:
+            told = json.loads((folder / "package.json").read_bytes())
+        except (OSError, ValueError):
+            continue
+        if isinstance(told, dict) and str(told.get("name", "")).startswith(package):
+            return str(told.get("version", ""))
+    return ""
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
@@ -85,8 +100,8 @@ def version_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
-def output_of(argv: Sequence[str], environ: Mapping[str, str], cwd: Path) -> str:
-    """Return what a command prints; nothing when it fails to start or takes too long."""
+def output_of(argv: Sequence[str], environ: Mapping[str, str], cwd: Path | None = None, *, is_all: bool = True) -> str:
+    """Return what a command prints, with its complaints if `is_all`; nothing when it does not start or end in time."""
     try:
         done = subprocess.run(
             argv,
@@ -95,9 +110,8 @@ def output_of(argv: Sequence[str], environ: Mapping[str, str], cwd: Path) -> str
             cwd=cwd,
             env=dict(environ),
             stdin=subprocess.DEVNULL,
-            text=True,
             timeout=RUN_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout + done.stderr
+    return (done.stdout + (done.stderr if is_all else b"")).decode("utf-8", "replace")

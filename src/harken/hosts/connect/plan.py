@@ -1,8 +1,7 @@
 """What `connect` would do to a host, as values: shown, asked about, done, and undone by `hosts/connect/apply.py`.
 
 Values; only `local_place` reads where this process runs. A host module makes the plan from what it finds and writes
-nothing itself. A plan for a host that is connected
-already and current has no steps that change anything.
+nothing itself. A plan for a host that is connected already and current has no steps.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +61,22 @@ class CommandStep:
 Step = FileEdit | CommandStep
 
 
+def is_change(step: Step) -> bool:
+    """Whether a step does anything."""
+    return isinstance(step, CommandStep) or step.before != step.after
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectPlan:
-    """What connecting means here."""
+    """What connecting means here. Steps that would change nothing are left out."""
 
     host: str
     steps: Sequence[Step]
     notes: Sequence[str] = ()  # what people should know: what this host cannot do, what they must do themselves
     blocks: Sequence[Path] = ()  # files with a marked block of ours, changed now or not: other hosts may use the same
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", tuple(filter(is_change, self.steps)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +95,14 @@ class CheckFinding:
     is_good: bool
     hint: str = ""
 
+    @classmethod
+    def of(cls, what: str, hint: str, *, is_good: bool) -> Self:
+        """Return a finding that gives the hint only where it is needed."""
+        return cls(what=what, is_good=is_good, hint="" if is_good else hint)
+
 
 class Connector(Protocol):
-    """How one host is connected. Implemented once per host, as a value without state."""
+    """How one host is connected. Implemented once per host, without state; `wakes` has a default: none."""
 
     @property
     def name(self) -> str:
@@ -100,7 +112,7 @@ class Connector(Protocol):
     @property
     def wakes(self) -> Mapping[str, str]:
         """The ways to be woken that a person may choose, each with one sentence on what it costs."""
-        ...
+        return {}
 
     def find(self, place: InstallTarget) -> InstalledProgram | None:
         """Return the installed program; None when there is none. Runs it for its version, within seconds."""

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shlex
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.resources import files as resources
 from pathlib import Path
 from types import MappingProxyType
@@ -24,7 +21,7 @@ from typing import Final
 
 from harken import __version__
 from harken.errors import UserError
-from harken.hosts.connect.command import hook_line, mcp_command
+from harken.hosts.connect.command import SERVER, find_program, hook_line, mcp_command, output_of, packaged_version
 from harken.hosts.connect.edits import block_remove, json_append, json_remove, json_remove_items, json_set, json_value
 from harken.hosts.connect.files import read
 from harken.hosts.connect.instructions_block import AGENTS_FILE, is_told, told, untold, with_block
@@ -44,7 +41,6 @@ from harken.sessions.events import HookMoment
 MARKETPLACE: Final = "harken-copilot"
 PLUGIN: Final = "harken"
 PLUGIN_ID: Final = f"{PLUGIN}@{MARKETPLACE}"
-SERVER: Final = "harken"
 TOOL_PREFIX: Final = f"{SERVER}-"
 
 EXTENSION: Final = "extension"
@@ -73,6 +69,30 @@ _HOOKS: Final[Mapping[str, HookMoment]] = MappingProxyType(
 )
 # Copilot waits for a hook before it goes on; a daemon that hangs must not hold up a person for long.
 _HOOK_SECONDS: Final = 10
+
+PROGRAM: Final = "copilot"
+_PACKAGE: Final = "@github/copilot"
+
+_WAKES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        EXTENSION: (
+            "An extension in the plugin starts a turn. No model call but that turn, and about 70 MB of memory per "
+            "session. Copilot calls extensions experimental."
+        ),
+        WAITER: (
+            "The agent keeps a waiting command in the background. Nothing experimental, but a short model call at the "
+            "start of every conversation, and one more after each message, to start it again. That one command runs "
+            "without a question, also where a rule of yours refuses shells."
+        ),
+    }
+)
+_MARKETPLACE: Final = ("extraKnownMarketplaces", MARKETPLACE)
+_ENABLED: Final = ("enabledPlugins", PLUGIN_ID)
+_STARTS: Final = ("hooks", "sessionStart")
+_NO_HOOKS: Final = ("disableAllHooks",)
+_TOLD: Final = ".github/instructions/harken.instructions.md"
+_FOR_ALL: Final = b'---\napplyTo: "**"\n---\n\n'  # Copilot gives such a file to its model whatever it works on
+_EXCLUDED: Final = (b"/.github/copilot/settings.local.json", f"/{_TOLD}".encode())
 
 
 def folder(place: InstallTarget) -> Path:
@@ -169,36 +189,10 @@ def _json(value: object) -> bytes:
     return json.dumps(value, indent=2).encode() + b"\n"
 
 
-PROGRAM: Final = "copilot"
-
-_WAKES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        EXTENSION: (
-            "An extension in the plugin starts a turn. No model call but that turn, and about 70 MB of memory per "
-            "session. Copilot calls extensions experimental."
-        ),
-        WAITER: (
-            "The agent keeps a waiting command in the background. Nothing experimental, but a short model call at the "
-            "start of every conversation, and one more after each message, to start it again. That one command runs "
-            "without a question, also where a rule of yours refuses shells."
-        ),
-    }
-)
-_MARKETPLACE: Final = ("extraKnownMarketplaces", MARKETPLACE)
-_ENABLED: Final = ("enabledPlugins", PLUGIN_ID)
-_STARTS: Final = ("hooks", "sessionStart")
-_NO_HOOKS: Final = ("disableAllHooks",)
-_SECONDS: Final = 30.0
-_TOLD: Final = ".github/instructions/harken.instructions.md"
-_FOR_ALL: Final = b'---\napplyTo: "**"\n---\n\n'  # Copilot gives such a file to its model whatever it works on
-_EXCLUDED: Final = (b"/.github/copilot/settings.local.json", f"/{_TOLD}".encode())
-
-
-@dataclass(frozen=True, slots=True)
-class _CopilotConnector:
+class _CopilotConnector(Connector):
     """Connects GitHub Copilot CLI."""
 
-    name: str = NAME
+    name = NAME
 
     @property
     def wakes(self) -> Mapping[str, str]:
@@ -207,11 +201,11 @@ class _CopilotConnector:
 
     def find(self, place: InstallTarget) -> InstalledProgram | None:
         """Return the installed program."""
-        found = shutil.which(PROGRAM, path=place.environ.get("PATH", os.defpath))
-        if found is None:
+        program = find_program(place, PROGRAM)
+        if program is None:
             return None
-        program = Path(found)
-        return InstalledProgram(program=program, version=_packaged_version(program) or _told_version(program, place))
+        version = packaged_version(program, _PACKAGE) or _told_version(program, place)
+        return InstalledProgram(program=Path(program), version=version)
 
     def plan(self, place: InstallTarget, options: ConnectOptions) -> ConnectPlan:
         """Return what connecting would do now."""
@@ -229,12 +223,7 @@ class _CopilotConnector:
             *_hidden(place),
             *changes,
         ]
-        return ConnectPlan(
-            host=NAME,
-            steps=[step for step in steps if step.before != step.after],
-            notes=_notes(place, options),
-            blocks=blocks,
-        )
+        return ConnectPlan(host=NAME, steps=steps, notes=_notes(place, options), blocks=blocks)
 
     def removal(self, place: InstallTarget) -> ConnectPlan:
         """Return how to take our entries out of the settings as they are now."""
@@ -249,7 +238,7 @@ class _CopilotConnector:
             *_hidden(place, is_hidden=False),
             _own_change(told_in, None) if place.project else untold(place, NAME, told_in),
         ]
-        return ConnectPlan(host=NAME, steps=[step for step in steps if step.before != step.after])
+        return ConnectPlan(host=NAME, steps=steps)
 
     def check(self, place: InstallTarget) -> Sequence[CheckFinding]:
         """Look whether the files are current and whether Copilot lists the plugin."""
@@ -260,13 +249,11 @@ class _CopilotConnector:
             and json_value(data, _ENABLED, file=file) is True
         )
         again = "Run `harken connect copilot-cli` again."
-        findings = [CheckFinding(what=f"{file} names the plugin", is_good=is_named, hint="" if is_named else again)]
+        findings = [CheckFinding.of(f"{file} names the plugin", again, is_good=is_named)]
         if not is_named:
             return findings
         is_current = not [*_file_changes(place, files(place, _chosen_wake(place)))]
-        findings.append(
-            CheckFinding(what="the plugin is current", is_good=is_current, hint="" if is_current else again)
-        )
+        findings.append(CheckFinding.of("the plugin is current", again, is_good=is_current))
         if json_value(data, _NO_HOOKS, file=file) is True:
             hint = f"Take disableAllHooks out of {file}: without hooks messages wait until the agent asks."
             findings.append(CheckFinding(what="hooks are on", is_good=False, hint=hint))
@@ -402,24 +389,14 @@ def _notes(place: InstallTarget, options: ConnectOptions) -> Sequence[str]:
     return notes
 
 
-def _packaged_version(program: Path) -> str:
-    """Return the version in the package that a program belongs to: quicker than a start, and without its traces."""
-    try:
-        package = json.loads((program.resolve().parent / "package.json").read_bytes())
-    except (OSError, ValueError):
-        return ""
-    is_its_own = isinstance(package, dict) and str(package.get("name", "")).startswith("@github/copilot")
-    return str(package.get("version", "")) if is_its_own else ""
-
-
-def _told_version(program: Path, place: InstallTarget) -> str:
-    words = _run((str(program), "--version"), dict(place.environ)).split()
+def _told_version(program: str, place: InstallTarget) -> str:
+    words = output_of((program, "--version"), place.environ, is_all=False).split()
     return next((word.rstrip(".") for word in words if word[:1].isdigit()), "")
 
 
 def _listed(place: InstallTarget, settings: bytes | None) -> Sequence[CheckFinding]:
     """Ask Copilot which plugins it sees, in a copy of its settings: it would leave traces beside the real ones."""
-    program = shutil.which(PROGRAM, path=place.environ.get("PATH", os.defpath))
+    program = find_program(place, PROGRAM)
     if program is None:
         return [CheckFinding(what="Copilot CLI is installed", is_good=False, hint="Install it, or put it on the PATH.")]
     caches = (place.environ.get("XDG_CACHE_HOME") or place.user / ".cache", place.user / "Library" / "Caches")
@@ -428,17 +405,6 @@ def _listed(place: InstallTarget, settings: bytes | None) -> Sequence[CheckFindi
     with tempfile.TemporaryDirectory(prefix="harken-") as scratch:
         (Path(scratch) / "settings.json").write_bytes(settings or b"{}")
         environ = {**place.environ, "HOME": str(place.user), "COPILOT_HOME": scratch, "COPILOT_AUTO_UPDATE": "false"}
-        said = _run((program, "plugin", "list"), environ)
-    is_seen = PLUGIN_ID in said
-    hint = "" if is_seen else "Run `copilot plugin list` and `harken connect copilot-cli` again."
-    return [CheckFinding(what="Copilot lists the plugin", is_good=is_seen, hint=hint)]
-
-
-def _run(command: tuple[str, ...], environ: Mapping[str, str]) -> str:
-    try:
-        done = subprocess.run(
-            command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode("utf-8", "replace")
+        said = output_of((program, "plugin", "list"), environ, is_all=False)
+    hint = "Run `copilot plugin list` and `harken connect copilot-cli` again."
+    return [CheckFinding.of("Copilot lists the plugin", hint, is_good=PLUGIN_ID in said)]

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from harken.hosts.run_environment import (
     GUARD_SECONDS,
+    NETWORK,
+    HostOutput,
     brief,
     carried,
     edit_guard_command,
-    entry,
     environment,
     first_line,
     guard_command,
@@ -30,12 +30,20 @@ from harken.hosts.run_environment import (
     row,
     servers_file,
     table,
-    target,
     unfit,
     unsayable,
     word,
 )
-from harken.runs.sandbox import OutputEvent, OutputKind, RunFile, RunFileKind, SandboxCommand, SandboxRequest
+from harken.runs.sandbox import (
+    OutputEvent,
+    OutputKind,
+    OutputReader,
+    RunFile,
+    RunFileKind,
+    Sandbox,
+    SandboxCommand,
+    SandboxRequest,
+)
 from harken.runs.tools import Ability, Tool
 
 TITLE: Final = "Copilot CLI"
@@ -69,10 +77,7 @@ VARIABLES: Final = (
     "XDG_CONFIG_HOME",
     "XDG_RUNTIME_DIR",  # where the keyring is reached, with the next
     "DBUS_SESSION_BUS_ADDRESS",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "NODE_EXTRA_CA_CERTS",
+    *NETWORK,
 )
 _SETTINGS: Final = ("model", "contextTier", "autoTier", "effortLevel", "storeTokenPlaintext", "proxyUrl")
 _ACCOUNT: Final = ("lastLoggedInUser", "loggedInUsers", "copilotTokens", "authTokens")
@@ -91,14 +96,18 @@ _WRITING: Final = frozenset({"create", "edit", "apply_patch"})
 _NONE: Final = "harken-no-tool"  # no such tool: an empty list would offer them all
 _HOME: Final = "copilot"
 
+_DENIED: Final = "denied"
+_TOOL: Final = "Tool '"
+_GONE: Final = "does not exist."
+_BLOCKED: Final = "Command blocked:"
 
-@dataclass(frozen=True, slots=True)
-class CopilotSandbox:
+
+class CopilotSandbox(Sandbox):
     """Copilot CLI, fenced."""
 
-    host: str = "copilot-cli"
-    program: str = "copilot"
-    variables: tuple[str, ...] = VARIABLES
+    host = "copilot-cli"
+    program = "copilot"
+    variables = VARIABLES
 
     def refusal(self, tools: Sequence[Tool]) -> str:
         """Return why it cannot be fenced to these tools."""
@@ -124,9 +133,12 @@ class CopilotSandbox:
             ),
         )
 
-    def transcript(self) -> CopilotOutput:
+    def transcript(self) -> OutputReader:
         """Return a new reader of its output."""
         return CopilotOutput()
+
+
+SANDBOX: Final[Sandbox] = CopilotSandbox()
 
 
 def _argv(work: SandboxRequest) -> tuple[str, ...]:
@@ -195,47 +207,37 @@ def _allowed(tools: Sequence[Tool]) -> Iterator[str]:
             yield "--allow-all-tools"
 
 
-SANDBOX: Final = CopilotSandbox()
-
-
-_MOST_CALLS: Final = 1_000  # remembered by id; of a longer run the oldest are forgotten
-_DENIED: Final = "denied"
-_TOOL: Final = "Tool '"
-_GONE: Final = "does not exist."
-_BLOCKED: Final = "Command blocked:"
-
-
-class CopilotOutput:
+class CopilotOutput(HostOutput):
     """Reads the output of one run."""
 
+    title = TITLE
+
     def __init__(self) -> None:
-        self._calls: dict[str, tuple[str, str]] = {}  # by id: the name, and what it is about
+        super().__init__()
         self._answer = ""
         self._error = ""
 
-    def feed(self, line: bytes) -> Sequence[OutputEvent]:
-        """Return what a line of standard output tells."""
-        event = entry(line)
+    def read(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
+        """Yield what an object on a line tells."""
         data = table(event.get("data"))
         match event.get("type"):
             case "assistant.message":
-                return list(self._said(data))
+                yield from self._said(data)
             case "tool.execution_complete":
-                return list(self._result(data))
+                yield from self._result(data)
             case "assistant.turn_end":
-                return (OutputEvent(OutputKind.TURN),)
+                yield OutputEvent(OutputKind.TURN)
             case "session.error":
                 self._error = word(data.get("message"))
-                return ()
             case _:
-                return ()
+                pass
 
     def finish(self, stderr: str, exit_code: int) -> Sequence[OutputEvent]:
         """Return its last word, or why it failed."""
         if exit_code == 0:
-            return [OutputEvent(OutputKind.ANSWER, self._answer)]
-        said = f"Copilot CLI ended with {exit_code} and said nothing."
-        return [OutputEvent(OutputKind.ERROR, self._error or first_line(stderr) or said)]
+            return (OutputEvent(OutputKind.ANSWER, self._answer),)
+        said = f"{self.title} ended with {exit_code} and said nothing."
+        return (OutputEvent(OutputKind.ERROR, self._error or first_line(stderr) or said),)
 
     def _said(self, data: Mapping[str, object]) -> Iterator[OutputEvent]:
         text, calls = word(data.get("content")), row(data.get("toolRequests"))
@@ -245,9 +247,7 @@ class CopilotOutput:
             self._answer = text
         for call in map(table, calls):
             name = word(call.get("name"))
-            self._calls[word(call.get("toolCallId"))] = (name, target(call.get("arguments")))
-            if len(self._calls) > _MOST_CALLS:
-                del self._calls[next(iter(self._calls))]
+            self.remember(call.get("toolCallId"), name, call.get("arguments"))
             yield OutputEvent(OutputKind.TOOL, brief(call.get("arguments")), name)
 
     def _result(self, data: Mapping[str, object]) -> Iterator[OutputEvent]:
@@ -256,5 +256,5 @@ class CopilotOutput:
         is_gone = message.startswith(_TOOL) and _GONE in message
         is_denied = error.get("code") == _DENIED or is_gone or message.startswith(_BLOCKED)
         if data.get("success") is False and is_denied:
-            name, about = self._calls.get(word(data.get("toolCallId")), ("", ""))
+            name, about = self.called(data.get("toolCallId"))
             yield OutputEvent(OutputKind.DENIED, tool=name, target=about)

@@ -6,14 +6,13 @@ so nothing can be said twice. The end of a turn is held up with words that Copil
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, hook_sample, payload_text
-from harken.sessions.events import HookEvent, HookMoment
+from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, HookSample, Voice, hook_sample, printed, record_entry
+from harken.sessions.events import HookMoment
 from harken.sessions.turns import holds
 
 NAME: Final = "copilot-cli"
@@ -42,29 +41,17 @@ class CopilotHooks(HookAdapter):
     most_chars = _MOST_CHARS
     voices = _VOICES
     most_stops = _MOST_STOPS
-
-    def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
-        """Return what a payload means; None for what is not Copilot's."""
-        native = payload_text(payload, "sessionId")
-        if not native:
-            return None
-        return HookEvent(
-            moment=moment,
-            native=native,
-            cwd=payload_text(payload, "cwd") or hello.cwd,
-            prompt=payload_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
-            transcript=payload_text(payload, "transcriptPath"),
-            # A helper has a session id of its own and names the one it works for.
-            is_subagent=bool(payload_text(payload, "parentAgentId")),
-            is_continued=payload.get("stop_hook_active") is True,
-        )
+    native_key = "sessionId"
+    transcript_key = "transcriptPath"
+    subagent_key = "parentAgentId"  # a helper has a session id of its own and names the one it works for
 
     def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return what to print so that the model gets the text."""
         if not text or moment not in {HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP}:
             return SILENCE
-        said = {"decision": "block", "reason": text} if moment is HookMoment.STOP else {"additionalContext": text}
-        return HookAnswer(stdout=json.dumps(said) + "\n")
+        return printed(
+            {"decision": "block", "reason": text} if moment is HookMoment.STOP else {"additionalContext": text}
+        )
 
 
 HOOKS: Final[HookAdapter] = CopilotHooks()
@@ -78,20 +65,12 @@ def recorded(lines: Sequence[bytes], ids: Collection[str]) -> Collection[str]:
     held: set[str] = set()
     read: set[str] = set()
     for line in lines:
-        kind = _kind(line)
+        kind = record_entry(line).get("type")
         if kind in _CARRIERS:
             held |= {each for each in ids if holds(line, each)}
         elif kind == "assistant.message":
             read |= held
     return read
-
-
-def _kind(line: bytes) -> str:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return ""
-    return str(value.get("type")) if isinstance(value, dict) else ""
 
 
 # `SAMPLES`: payloads as version 1.0.102 was seen to send them, and what each means.

@@ -15,7 +15,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -24,15 +23,18 @@ from harken.errors import UserError
 from harken.hosts.gemini.hooks import NAME
 from harken.hosts.held import held_parts
 from harken.hosts.run_environment import (
+    MOST_NAME,
+    MOST_SAID,
+    NETWORK,
+    HostOutput,
     brief,
     carried,
     dotenv_values,
-    entry,
     environment,
-    last_line,
+    plain_prompt,
     table,
-    target,
     unfit,
+    unsayable,
     word,
 )
 from harken.runs.held import folded, is_held
@@ -50,7 +52,6 @@ from harken.runs.sandbox import (
 from harken.runs.tools import Ability, Tool
 
 TITLE: Final = "Gemini CLI"
-PROGRAM: Final = "gemini"
 _FOLDER: Final = ".gemini"
 _VARIABLES: Final = (
     "GEMINI_API_KEY",
@@ -70,10 +71,7 @@ _VARIABLES: Final = (
     "GEMINI_FORCE_FILE_STORAGE",
     "CLOUD_SHELL",
     "DBUS_SESSION_BUS_ADDRESS",  # the key may be in the system's keyring
-    "HTTPS_PROXY",
-    "HTTP_PROXY",
-    "NO_PROXY",
-    "NODE_EXTRA_CA_CERTS",
+    *NETWORK,
 )
 _SIGN_IN: Final = ("oauth_creds.json", "google_accounts.json", "gemini-credentials.json")
 _CLOUD_SIGN_IN: Final = ".config/gcloud/application_default_credentials.json"
@@ -82,22 +80,83 @@ _NO_SUCH_FILE: Final = "no-such-file-" * 24
 _INSTRUCTIONS: Final = "gemini.md"
 _MOST_FILES: Final = 200_000
 
+_DENIALS: Final = frozenset({"policy_violation", "tool_not_registered", "path_not_in_workspace"})
+_OUTSIDE: Final = "Path not in workspace"
+_EXITS: Final[Mapping[int, str]] = MappingProxyType({41: "Gemini CLI is not signed in."})
+_ERRORS: Final[Mapping[str, str]] = MappingProxyType(
+    {"FatalTurnLimitedError": "It was ended: it took all the turns that it has."}
+)
+_MOST_TEXT: Final = 4_000
 
-@dataclass(frozen=True, slots=True)
-class GeminiSandbox:
+SHELL: Final = "run_shell_command"
+_SEARCH: Final = "grep_search"
+_GLOB: Final = "glob"
+_TOOLS: Final[Mapping[Ability, tuple[str, ...]]] = MappingProxyType(
+    {
+        Ability.READ_FILE: ("read_file",),
+        Ability.LIST_FILES: ("list_directory", _GLOB),
+        Ability.SEARCH_FILES: (_SEARCH,),
+        Ability.EDIT_FILE: ("replace", "write_file"),
+        Ability.EDIT_INSTRUCTIONS: (),
+        Ability.SHELL: (SHELL,),
+        Ability.SHELL_PREFIX: (SHELL,),
+    }
+)
+EDITING: Final = frozenset(_TOOLS[Ability.EDIT_FILE])
+OWN: Final = (
+    "list_directory",
+    _GLOB,
+    _SEARCH,
+    "replace",
+    "write_file",
+    "web_fetch",
+    "google_web_search",
+    "write_todos",
+)
+_PLAIN_WORD: Final = re.compile(r"[A-Za-z0-9_./:=@,+%^~-]+")
+
+# Policies see arguments as JSON with a zero byte on both sides of each pair. No pattern may nest what repeats, or
+# Gemini leaves the whole rule out. Of a command, only characters that mean nothing to a shell are let through.
+_PLAIN_ARGUMENTS: Final = r"[ A-Za-z0-9_./:=@,+%^~'-]{0,2000}"
+# By these git, asked to read, writes a file, starts a program, or reads what is not in the repository.
+_OF_GIT: Final = (
+    *("--ou", "--ext-", "--textc", "--exec", "--open", "--upload-p", "--receive-p", "--no-index", "--contents"),
+    *("--config", "--git-dir", "--work-tree", "--help", "-O"),
+)
+# Gemini hands a pattern to `git grep` as it is: one that begins with a dash would be an option, and can be a command.
+# What git and grep do not understand is searched by Gemini itself, which follows links out of the folder.
+_PLAIN_PATTERN: Final = r"(?!-)[ \w\u00a0-\uffff./:=@,#%&;!~<>'|^$*+-]{1,400}"
+# The names that `glob` finds are not held to the folder: neither whole paths, nor steps upwards, however spelled.
+_PLAIN_GLOB: Final = r"(?![/~:!^-])[^\x00\\()\[\]]{1,400}"
+_UPWARDS: Final = r"(?:\.\.|\{[.,/}]|,[.,/}])"
+_NOT_CHANGED: Final = (
+    "A run does not change .git, the settings of agents and editors, or what they take for instructions."
+)
+_LIMITED: Final[Mapping[str, str]] = {
+    SHELL: "Only plain commands that were named are allowed, without anything that means something to a shell.",
+    _SEARCH: "Only plain patterns are allowed: no brackets, no backslash, no dash in front, files in this folder.",
+    **dict.fromkeys(EDITING, _NOT_CHANGED),
+    _GLOB: "Only patterns for files in this folder are allowed: no path from the root, no step upwards.",
+}
+MOST_PATTERN: Final = 2_048  # characters, beyond which Gemini leaves a rule out
+_MOST_JOINED: Final = 1_500
+_DENY_ALL: Final = 980
+_DENY_REST: Final = 985
+_ALLOW: Final = 990
+_DENY: Final = 999
+
+
+class GeminiSandbox(Sandbox):
     """How Gemini CLI runs fenced."""
 
-    host: str = NAME
-    program: str = PROGRAM
-    variables: Sequence[str] = _VARIABLES
+    host = NAME
+    program = "gemini"
+    variables = _VARIABLES
 
     def refusal(self, tools: Sequence[Tool]) -> str:
         """Return why Gemini CLI cannot be fenced to these tools; empty when it can."""
-        for tool in tools:
-            if tool.ability is Ability.SHELL_PREFIX and not is_plain_command(tool.prefix):
-                return f"{TITLE} cannot be fenced to {tool.text[:60]!r}: name the command in plain words."
-            if tool.ability is Ability.OWN and tool.name == SHELL:
-                return f"{SHELL} is any command: write `shell`, or name the commands as in shell:git log."
+        if said := unsayable(TITLE, tools, words=_PLAIN_WORD, any_command=SHELL):
+            return said
         names = {tool.server for tool in tools if tool.server}
         if len({alias(name) for name in names}) < len(names):
             return f"{TITLE} cannot tell the servers {', '.join(sorted(names))} apart: rename one of them."
@@ -120,7 +179,7 @@ class GeminiSandbox:
         return SandboxCommand(
             argv=tuple(argv),
             env=_environment(work, person),
-            stdin=_plain(work.prompt).encode(errors="replace"),
+            stdin=plain_prompt(work.prompt).encode(errors="replace"),
             files=files,
             is_turn_limited=True,
         )
@@ -128,6 +187,9 @@ class GeminiSandbox:
     def transcript(self) -> OutputReader:
         """Return a new reader of its output."""
         return GeminiOutput()
+
+
+SANDBOX: Final[Sandbox] = GeminiSandbox()
 
 
 def _check_folder(work: SandboxRequest, person: Path) -> None:
@@ -171,12 +233,6 @@ def _leads_astray(work: SandboxRequest, link: Path, *, can_edit: bool) -> bool:
 
 def _is_held(work: SandboxRequest, path: Path) -> bool:
     return is_held(path.relative_to(work.workdir).as_posix(), held_parts(work.tools))
-
-
-def _plain(prompt: str) -> str:
-    """Return the prompt so that Gemini puts no file in place of `@path`, and takes none for one of its commands."""
-    escaped = re.sub(r"(?<!\\)@", r"\\@", prompt)
-    return f" {escaped}" if escaped.startswith("/") else escaped
 
 
 def _settings(work: SandboxRequest, person: Path) -> dict[str, object]:
@@ -248,47 +304,29 @@ def _environment(work: SandboxRequest, person: Path) -> dict[str, str]:
     return environment(work, _VARIABLES, own)
 
 
-SANDBOX: Final[Sandbox] = GeminiSandbox()
-
-
-_DENIALS: Final = frozenset({"policy_violation", "tool_not_registered", "path_not_in_workspace"})
-_OUTSIDE: Final = "Path not in workspace"
-_EXITS: Final[Mapping[int, str]] = MappingProxyType({41: "Gemini CLI is not signed in."})
-_ERRORS: Final[Mapping[str, str]] = MappingProxyType(
-    {"FatalTurnLimitedError": "It was ended: it took all the turns that it has."}
-)
-_MOST_SAID: Final = 4_000_000  # `runs.output` keeps less, and says so
-_MOST_TEXT: Final = 4_000
-_MOST_NAME: Final = 200
-_MOST_CALLS: Final = 1_000
-
-
-class GeminiOutput:
+class GeminiOutput(HostOutput):
     """The output of one run."""
 
-    def __init__(self) -> None:
-        self._said = ""
-        self._calls: dict[str, tuple[str, str]] = {}  # by id: the name, and what it is about
-        self._is_calling = False
-        self._has_failed = False
+    title = TITLE
 
-    def feed(self, line: bytes) -> Sequence[OutputEvent]:
-        """Return what a line of standard output tells."""
-        told = tuple(self._read(entry(line)))
-        self._has_failed = self._has_failed or any(each.kind is OutputKind.ERROR for each in told)
-        return told
+    def __init__(self) -> None:
+        super().__init__()
+        self._said = ""
+        self._is_calling = False
 
     def finish(self, stderr: str, exit_code: int) -> Sequence[OutputEvent]:
         """Return what is told by the end."""
-        if exit_code == 0 or self._has_failed:
-            return tuple(self._flush())
-        reason = _EXITS.get(exit_code) or last_line(stderr) or f"Gemini CLI ended with {exit_code}."
-        return (*self._flush(), OutputEvent(OutputKind.ERROR, reason))
+        return (*self._flush(), *super().finish(stderr, exit_code))
 
-    def _read(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
+    def reason(self, exit_code: int) -> str:
+        """Return what a code means with which the host ends."""
+        return _EXITS.get(exit_code, "")
+
+    def read(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
+        """Yield what an object on a line tells."""
         match event.get("type"):
             case "message" if event.get("role") == "assistant":
-                self._said = (self._said + word(event.get("content")))[:_MOST_SAID]
+                self._said = (self._said + word(event.get("content")))[:MOST_SAID]
             case "tool_use":
                 yield from self._flush()
                 yield self._use(event)
@@ -302,14 +340,13 @@ class GeminiOutput:
                 pass
 
     def _use(self, event: Mapping[str, object]) -> OutputEvent:
-        name = word(event.get("tool_name"))[:_MOST_NAME]
-        if len(self._calls) < _MOST_CALLS:
-            self._calls[word(event.get("tool_id"))[:_MOST_NAME]] = (name, target(event.get("parameters")))
+        name = word(event.get("tool_name"))[:MOST_NAME]
+        self.remember(event.get("tool_id"), name, event.get("parameters"))
         self._is_calling = True
         return OutputEvent(OutputKind.TOOL, brief(event.get("parameters")), name)
 
     def _result(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
-        name, about = self._calls.pop(word(event.get("tool_id"))[:_MOST_NAME], ("", ""))
+        name, about = self.called(event.get("tool_id"))
         if self._is_calling:
             self._is_calling = False
             yield OutputEvent(OutputKind.TURN)
@@ -332,69 +369,6 @@ class GeminiOutput:
         said, self._said = self._said, ""
         if said.strip():
             yield OutputEvent(OutputKind.TEXT, said)
-
-
-SHELL: Final = "run_shell_command"
-_SEARCH: Final = "grep_search"
-_GLOB: Final = "glob"
-_TOOLS: Final[Mapping[Ability, tuple[str, ...]]] = MappingProxyType(
-    {
-        Ability.READ_FILE: ("read_file",),
-        Ability.LIST_FILES: ("list_directory", _GLOB),
-        Ability.SEARCH_FILES: (_SEARCH,),
-        Ability.EDIT_FILE: ("replace", "write_file"),
-        Ability.EDIT_INSTRUCTIONS: (),
-        Ability.SHELL: (SHELL,),
-        Ability.SHELL_PREFIX: (SHELL,),
-    }
-)
-EDITING: Final = frozenset(_TOOLS[Ability.EDIT_FILE])
-OWN: Final = (
-    "list_directory",
-    _GLOB,
-    _SEARCH,
-    "replace",
-    "write_file",
-    "web_fetch",
-    "google_web_search",
-    "write_todos",
-)
-_PLAIN_WORD: Final = re.compile(r"[A-Za-z0-9_./:=@,+%^~-]+")
-
-# Policies see arguments as JSON with a zero byte on both sides of each pair. No pattern may nest what repeats, or
-# Gemini leaves the whole rule out. Of a command, only characters that mean nothing to a shell are let through.
-_PLAIN_ARGUMENTS: Final = r"[ A-Za-z0-9_./:=@,+%^~'-]{0,2000}"
-# By these git, asked to read, writes a file, starts a program, or reads what is not in the repository.
-_OF_GIT: Final = (
-    *("--ou", "--ext-", "--textc", "--exec", "--open", "--upload-p", "--receive-p", "--no-index", "--contents"),
-    *("--config", "--git-dir", "--work-tree", "--help", "-O"),
-)
-# Gemini hands a pattern to `git grep` as it is: one that begins with a dash would be an option, and can be a command.
-# What git and grep do not understand is searched by Gemini itself, which follows links out of the folder.
-_PLAIN_PATTERN: Final = r"(?!-)[ \w\u00a0-\uffff./:=@,#%&;!~<>'|^$*+-]{1,400}"
-# The names that `glob` finds are not held to the folder: neither whole paths, nor steps upwards, however spelled.
-_PLAIN_GLOB: Final = r"(?![/~:!^-])[^\x00\\()\[\]]{1,400}"
-_UPWARDS: Final = r"(?:\.\.|\{[.,/}]|,[.,/}])"
-_NOT_CHANGED: Final = (
-    "A run does not change .git, the settings of agents and editors, or what they take for instructions."
-)
-_LIMITED: Final[Mapping[str, str]] = {
-    SHELL: "Only plain commands that were named are allowed, without anything that means something to a shell.",
-    _SEARCH: "Only plain patterns are allowed: no brackets, no backslash, no dash in front, files in this folder.",
-    **dict.fromkeys(EDITING, _NOT_CHANGED),
-    _GLOB: "Only patterns for files in this folder are allowed: no path from the root, no step upwards.",
-}
-MOST_PATTERN: Final = 2_048  # characters, beyond which Gemini leaves a rule out
-_MOST_JOINED: Final = 1_500
-_DENY_ALL: Final = 980
-_DENY_REST: Final = 985
-_ALLOW: Final = 990
-_DENY: Final = 999
-
-
-def is_plain_command(words: Sequence[str]) -> bool:
-    """Whether the words of a command mean nothing to a shell but themselves."""
-    return bool(words) and all(_PLAIN_WORD.fullmatch(word) for word in words)
 
 
 def alias(server: str) -> str:

@@ -7,13 +7,13 @@ the agent's own: the commands that `connect` writes see to that.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, hook_sample, payload_text
+from harken.hosts.hook import Hello, HookAdapter, HookSample, Voice, hook_sample, payload_text, record_entry
 from harken.sessions.events import HookEvent, HookMoment
 from harken.sessions.turns import holds
 
@@ -48,41 +48,26 @@ class GeminiHooks(HookAdapter):
     most_chars = _MOST_CHARS
     voices = _VOICES
     most_stops = _MOST_STOPS
+    events = EVENTS
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for what is not Gemini's, or not of this moment."""
-        native = payload_text(payload, "session_id")
-        if not native or payload_text(payload, "hook_event_name") != EVENTS.get(moment):
+        found = super().event(moment, payload, hello)
+        if found is None:
             return None
         is_interrupted = moment is HookMoment.TOOL and _is_cancelled(payload)
-        return HookEvent(
+        return replace(
+            found,
             moment=HookMoment.STOP if is_interrupted else moment,
-            native=native,
-            cwd=payload_text(payload, "cwd") or hello.cwd,
-            prompt=payload_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
-            transcript=payload_text(payload, "transcript_path"),
             is_interrupted=is_interrupted,
-            is_continued=payload.get("stop_hook_active") is True,
             keeps_running=moment is HookMoment.END and payload_text(payload, "reason") == CLEARED,
         )
-
-    def answer(self, moment: HookMoment, text: str) -> HookAnswer:
-        """Return what to print so that the model gets the text."""
-        if not text.strip() or moment not in _MOST_CHARS:
-            return SILENCE
-        if moment is HookMoment.STOP:
-            return _printed({"decision": "block", "reason": text})
-        return _printed({"hookSpecificOutput": {"hookEventName": EVENTS[moment], "additionalContext": text}})
 
 
 def _is_cancelled(payload: Mapping[str, object]) -> bool:
     response = payload.get("tool_response")
     said = response.get("llmContent") if isinstance(response, Mapping) else None
     return isinstance(said, str) and said.startswith(_CANCELLED)
-
-
-def _printed(answer: Mapping[str, object]) -> HookAnswer:
-    return HookAnswer(stdout=json.dumps(answer) + "\n")
 
 
 HOOKS: Final[HookAdapter] = GeminiHooks()
@@ -94,7 +79,7 @@ def recorded(lines: Sequence[bytes], ids: Collection[str]) -> Collection[str]:
     read: set[str] = set()
     names: dict[str, None] = {}  # of all messages so far, in their order
     for line in lines:
-        entry = _entry(line)
+        entry = record_entry(line)
         kind, name = str(entry.get("type", "")), str(entry.get("id", ""))
         if "$rewindTo" in entry:
             held = _before(str(entry["$rewindTo"]), names, held)
@@ -111,14 +96,6 @@ def _before(place: str, names: Collection[str], held: Mapping[str, str]) -> dict
     order = list(names)
     kept = set(order[: order.index(place)]) if place in order else set[str]()
     return {each: name for each, name in held.items() if name in kept}
-
-
-def _entry(line: bytes) -> Mapping[str, object]:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 # `SAMPLES`: payloads as version 0.61.0 was seen to send them, and what each means.

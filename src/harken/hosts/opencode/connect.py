@@ -11,19 +11,15 @@ home. Nothing is written here; plans are, see `hosts/connect/plan.py`.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
-from harken.hosts.connect.command import mcp_command
+from harken.hosts.connect.command import find_program, mcp_command, output_of, packaged_version
 from harken.hosts.connect.edits import json_append, json_remove, json_remove_items, json_set, json_value
 from harken.hosts.connect.files import read
 from harken.hosts.connect.instructions_block import AGENTS_FILE, is_told, told, untold
@@ -40,6 +36,7 @@ from harken.hosts.instructions import ANY_HOST, Abilities
 from harken.hosts.opencode.hooks import NAME
 
 PROGRAM: Final = "opencode"
+_PACKAGE: Final = "opencode-ai"
 ENTRY: Final = ("mcp", "harken")
 INSTRUCTIONS: Final = ("instructions",)
 ABILITIES: Final = Abilities(tool_prefix="harken_")
@@ -52,28 +49,21 @@ _PLUGIN: Final = "plugins/harken.js"
 _TOLD: Final = "harken.md"
 _FIRST_LINE: Final = b"// Harken in opencode."
 _BLANK: Final = '"HARKEN_HOME"'
-_NO_WAKES: Final[Mapping[str, str]] = MappingProxyType({})
 _AGAIN: Final = "Run `harken connect opencode` again."
-_SECONDS: Final = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class OpencodeConnector:
-    """Connects opencode."""
+class OpencodeConnector(Connector):
+    """Connects opencode. It is woken by the plugin, which costs nothing."""
 
-    name: str = NAME
-
-    @property
-    def wakes(self) -> Mapping[str, str]:
-        """The ways to be woken that a person may choose: none, the plugin can do it and costs nothing."""
-        return _NO_WAKES
+    name = NAME
 
     def find(self, place: InstallTarget) -> InstalledProgram | None:
         """Return the installed program."""
-        program = _program(place)
+        program = find_program(place, PROGRAM)
         if program is None:
             return None
-        return InstalledProgram(program=program, version=_packaged_version(program) or _run(place, "--version").strip())
+        version = packaged_version(program, _PACKAGE) or _said(place, program, "--version").strip()
+        return InstalledProgram(program=Path(program), version=version)
 
     def plan(self, place: InstallTarget, options: ConnectOptions) -> ConnectPlan:
         """Return what connecting would do now."""
@@ -83,19 +73,18 @@ class OpencodeConnector:
         before = read(file)
         # opencode adds this line by itself, and the file would no longer be the one that was written.
         start = json_set(None, ("$schema",), SCHEMA, file=file) if before is None else before
-        steps: list[FileEdit] = []
         after = _with_told(json_set(start, ENTRY, _entry(place), file=file), place, file)
-        if after != before:
-            why = "the MCP server, and where the agent is told about it"
-            steps.append(FileEdit(path=file, before=before, after=after, why=why))
+        why = "the MCP server, and where the agent is told about it"
         path = _plugin_file(place)
-        script, wanted = read(path), plugin_text(place.harken)
+        script = read(path)
         if script is not None and not script.startswith(_FIRST_LINE):
             raise UserError(f"{path} is not a file of Harken's.", "Give it another name; nothing was changed.")
-        if script != wanted:
-            steps.append(FileEdit(path=path, before=script, after=wanted, why="the plugin", is_ours=True))
         changes, blocks = _telling(place)
-        steps += [change for change in changes if change.before != change.after]
+        steps = [
+            FileEdit(path=file, before=before, after=after, why=why),
+            FileEdit(path=path, before=script, after=plugin_text(place.harken), why="the plugin", is_ours=True),
+            *changes,
+        ]
         return ConnectPlan(host=NAME, steps=steps, notes=tuple(_notes(place)), blocks=blocks)
 
     def removal(self, place: InstallTarget) -> ConnectPlan:
@@ -105,31 +94,28 @@ class OpencodeConnector:
             before = read(file)
             after = json_remove(before, ENTRY, file=file)
             after = _without_told(after, place, file)
-            if after != before:
-                steps.append(FileEdit(path=file, before=before, after=after, why="takes the MCP server out"))
+            steps.append(FileEdit(path=file, before=before, after=after, why="takes the MCP server out"))
         path = _plugin_file(place)
         script = read(path)
         if script is not None and script.startswith(_FIRST_LINE):
             steps.append(FileEdit(path=path, before=script, after=None, why="the plugin", is_ours=True))
-        block = untold(place, NAME, _own_file(place))
-        if block.before != block.after:
-            steps.append(block)
-        return ConnectPlan(host=NAME, steps=steps)
+        return ConnectPlan(host=NAME, steps=[*steps, untold(place, NAME, _own_file(place))])
 
     def check(self, place: InstallTarget) -> Sequence[CheckFinding]:
         """Look whether the files are current, and whether opencode reads the settings as they are meant."""
         file, path = settings_file(place), _plugin_file(place)
-        data = read(file)
+        data, program = read(file), find_program(place, PROGRAM)
         entry = json_value(data, ENTRY, file=file)
         findings = [
-            _finding(f"{file} names the MCP server", _AGAIN, is_good=entry == _entry(place)),
-            _finding(f"{path} is current", _AGAIN, is_good=read(path) == plugin_text(place.harken)),
+            CheckFinding.of(f"{file} names the MCP server", _AGAIN, is_good=entry == _entry(place)),
+            CheckFinding.of(f"{path} is current", _AGAIN, is_good=read(path) == plugin_text(place.harken)),
         ]
         # A copy elsewhere would not find the files that such settings refer to.
-        if data is None or entry is None or b"{file:" in data or _program(place) is None:
+        if data is None or entry is None or b"{file:" in data or program is None:
             return findings
         hint = f"Run `opencode debug config` to see what it makes of {file}."
-        return [*findings, _finding("opencode reads these settings", hint, is_good=_is_understood(place, data))]
+        is_understood = _is_understood(place, program, data)
+        return [*findings, CheckFinding.of("opencode reads these settings", hint, is_good=is_understood)]
 
 
 CONNECTOR: Final[Connector] = OpencodeConnector()
@@ -220,51 +206,21 @@ def _notes(place: InstallTarget) -> Iterator[str]:
         )
 
 
-def _finding(what: str, hint: str, *, is_good: bool) -> CheckFinding:
-    return CheckFinding(what=what, is_good=is_good, hint="" if is_good else hint)
-
-
-def _program(place: InstallTarget) -> Path | None:
-    found = shutil.which(PROGRAM, path=place.environ.get("PATH", os.defpath))
-    return Path(found) if found else None
-
-
-def _packaged_version(program: Path) -> str:
-    """Return the version in the package that a program belongs to: quicker than a start."""
-    try:
-        package = json.loads((program.resolve().parent.parent / "package.json").read_bytes())
-    except (OSError, ValueError):
-        return ""
-    is_its_own = isinstance(package, dict) and package.get("name") == "opencode-ai"
-    return str(package.get("version", "")) if is_its_own else ""
-
-
-def _is_understood(place: InstallTarget, data: bytes) -> bool:
+def _is_understood(place: InstallTarget, program: str, data: bytes) -> bool:
     """Whether opencode finds the entry in a copy of the settings: it writes into those that it reads."""
-    said = _run(place, "debug", "config", settings=data)
+    said = _said(place, program, "debug", "config", settings=data)
     try:
         return bool(json_value(said.encode(), ENTRY, file=Path("opencode.jsonc")) == _entry(place))
     except UserError:
         return False
 
 
-def _run(place: InstallTarget, *arguments: str, settings: bytes = b"{}") -> str:
+def _said(place: InstallTarget, *argv: str, settings: bytes = b"{}") -> str:
     """Return what opencode says, from a home that is thrown away, and without its reaching out."""
     kept = {name: value for name, value in place.environ.items() if not name.startswith(("XDG_", "OPENCODE"))}
     quiet = {"npm_config_offline": "true", "OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
     with tempfile.TemporaryDirectory(prefix="harken-") as scratch:
         file = Path(scratch) / "opencode.jsonc"
         file.write_bytes(settings)
-        try:
-            done = subprocess.run(
-                (str(_program(place)), *arguments),
-                cwd=scratch,
-                env={**kept, **quiet, "HOME": scratch, "OPENCODE_CONFIG": str(file)},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return ""
-    return done.stdout.decode("utf-8", "replace")
+        environ = {**kept, **quiet, "HOME": scratch, "OPENCODE_CONFIG": str(file)}
+        return output_of(argv, environ, Path(scratch), is_all=False)

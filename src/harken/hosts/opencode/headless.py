@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
@@ -22,16 +21,19 @@ from harken.errors import UserError
 from harken.hosts.held import held_parts
 from harken.hosts.opencode.hooks import NAME
 from harken.hosts.run_environment import (
+    MOST_NAME,
     MOST_TEXT,
+    NETWORK,
+    HostOutput,
     brief,
     carried,
     entry,
     environment,
-    last_line,
     plain,
     table,
     target,
     unfit,
+    unsayable,
     word,
 )
 from harken.runs.held import folded
@@ -49,7 +51,6 @@ from harken.runs.sandbox import (
 from harken.runs.tools import Ability, Tool
 
 TITLE: Final = "opencode"
-PROGRAM: Final = "opencode"
 AGENT: Final = "harken"
 _CONFIG: Final = "config/opencode"
 _SIGN_INS: Final = ("auth.json", "mcp-auth.json")
@@ -83,10 +84,7 @@ _VARIABLES: Final = (
     "TOGETHER_API_KEY",
     "XAI_API_KEY",
     "ZHIPU_API_KEY",
-    "NODE_EXTRA_CA_CERTS",
-    "HTTPS_PROXY",
-    "HTTP_PROXY",
-    "NO_PROXY",
+    *NETWORK,
 )
 _CARRIED: Final = ("model", "small_model", "provider", "enabled_providers", "disabled_providers")
 _FILES: Final = ("config.json", "opencode.json", "opencode.jsonc")
@@ -129,24 +127,34 @@ _CAN_NAME_PLUGINS: Final = re.compile(rb"plugin|\\u|\{file:", re.IGNORECASE)
 _KEY: Final = re.compile(r"KEY|TOKEN|SECRET|AUTH", re.IGNORECASE)
 _TOOL_MS: Final = 120_000
 
+_DENIALS: Final = (
+    "harken: ",
+    "The user has specified a rule which prevents",
+    "The user rejected permission",
+    "Model tried to call unavailable tool",
+)
+_INVALID: Final = "invalid"
+# Names that every object of its language has: no tools, but opencode looks them up as if they were.
+_INHERITED: Final = frozenset(
+    (
+        *("__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__", "__proto__", "constructor"),
+        *("hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf"),
+    )
+)
+_MOST_SAID: Final = 256_000
 
-@dataclass(frozen=True, slots=True)
-class OpencodeSandbox:
+
+class OpencodeSandbox(Sandbox):
     """How opencode runs fenced."""
 
-    host: str = NAME
-    program: str = PROGRAM
-    variables: Sequence[str] = _VARIABLES
+    host = NAME
+    program = "opencode"
+    variables = _VARIABLES
 
     def refusal(self, tools: Sequence[Tool]) -> str:
         """Return why opencode cannot be fenced to these tools; empty when it can."""
-        for tool in tools:
-            if tool.ability is Ability.SHELL_PREFIX and not (
-                tool.prefix and all(_PLAIN_WORD.fullmatch(word) for word in tool.prefix)
-            ):
-                return f"{TITLE} cannot be fenced to {tool.text[:60]!r}: name the command in plain words."
-            if tool.ability is Ability.OWN and tool.name == "bash":
-                return "bash is any command: write `shell`, or name the commands as in shell:git log."
+        if said := unsayable(TITLE, tools, words=_PLAIN_WORD, any_command="bash"):
+            return said
         names = sorted({plain(tool.server) for tool in tools if tool.server})
         if any(other.startswith(f"{name}_") for name in names for other in names):
             return f"{TITLE} cannot tell the tools of the servers {', '.join(names)} apart: rename one of them."
@@ -185,6 +193,9 @@ class OpencodeSandbox:
     def transcript(self) -> OutputReader:
         """Return a new reader of its output."""
         return OpencodeOutput()
+
+
+SANDBOX: Final[Sandbox] = OpencodeSandbox()
 
 
 def _check_folder(workdir: Path) -> None:
@@ -290,46 +301,18 @@ def _built_in(tool: Tool) -> Sequence[str]:
     return (tool.name,) if tool.ability is Ability.OWN else _TOOLS.get(tool.ability, ())
 
 
-SANDBOX: Final[Sandbox] = OpencodeSandbox()
-
-
-_DENIALS: Final = (
-    "harken: ",
-    "The user has specified a rule which prevents",
-    "The user rejected permission",
-    "Model tried to call unavailable tool",
-)
-_INVALID: Final = "invalid"
-# Names that every object of its language has: no tools, but opencode looks them up as if they were.
-_INHERITED: Final = frozenset(
-    (
-        *("__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__", "__proto__", "constructor"),
-        *("hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf"),
-    )
-)
-_MOST_SAID: Final = 256_000
-_MOST_NAME: Final = 200
-
-
-class OpencodeOutput:
+class OpencodeOutput(HostOutput):
     """The output of one run."""
 
+    title = TITLE
+
     def __init__(self) -> None:
+        super().__init__()
         self._said = ""
-        self._has_failed = False
 
-    def feed(self, line: bytes) -> Sequence[OutputEvent]:
-        """Return what a line of standard output tells."""
-        event = entry(line)
-        return tuple(self._read(event, table(event.get("part"))))
-
-    def finish(self, stderr: str, exit_code: int) -> Sequence[OutputEvent]:
-        """Return what is told by the end."""
-        if exit_code and not self._has_failed:
-            return (OutputEvent(OutputKind.ERROR, last_line(stderr) or f"opencode ended with {exit_code}."),)
-        return ()
-
-    def _read(self, event: Mapping[str, object], part: Mapping[str, object]) -> Iterator[OutputEvent]:
+    def read(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
+        """Yield what an object on a line tells."""
+        part = table(event.get("part"))
         match event.get("type"):
             case "text":
                 self._said = word(part.get("text"))[:_MOST_SAID]
@@ -341,7 +324,6 @@ class OpencodeOutput:
                 if part.get("reason") != "tool-calls":
                     yield OutputEvent(OutputKind.ANSWER, self._said)
             case "error":
-                self._has_failed = True
                 yield OutputEvent(OutputKind.ERROR, _trouble(table(event.get("error"))))
             case _:
                 pass
@@ -351,7 +333,7 @@ def _called(part: Mapping[str, object]) -> Iterator[OutputEvent]:
     state = table(part.get("state"))
     given = table(state.get("input"))
     tool = word(part.get("tool"))
-    name = (word(given.get("tool")) if tool == _INVALID else tool)[:_MOST_NAME] or _INVALID
+    name = (word(given.get("tool")) if tool == _INVALID else tool)[:MOST_NAME] or _INVALID
     # What the model called that is not there is told without its arguments.
     error = word(given.get("error")) if tool == _INVALID else word(state.get("error"))
     about = "" if tool == _INVALID else target(given)

@@ -8,11 +8,12 @@ opencode cannot be kept from ending a turn: what waits then wakes it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, hook_sample, payload_text
+from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, hook_sample
 from harken.sessions.events import HookEvent, HookMoment
 
 NAME: Final = "opencode"
@@ -31,18 +32,13 @@ class OpencodeHooks(HookAdapter):
     name = NAME
     most_chars = _MOST_CHARS
     voices = _VOICES
+    turn_key = "turn"
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for what is not the plugin's."""
-        native = payload_text(payload, "session_id")
-        if not native:
-            return None
-        return HookEvent(
-            moment=moment,
-            native=native,
-            cwd=payload_text(payload, "cwd") or hello.cwd,
-            turn=payload_text(payload, "turn"),
-            prompt=payload_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
+        found = super().event(moment, payload, hello)
+        return found and replace(
+            found,
             results=_results(payload),
             is_step=moment is HookMoment.TOOL and payload.get("is_step") is True,
             is_interrupted=moment is HookMoment.STOP and payload.get("is_interrupted") is True,

@@ -13,21 +13,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from harken.hosts.qwen.hooks import NAME
 from harken.hosts.run_environment import (
+    MOST_CALLS,
+    MOST_SAID,
     MOST_TEXT,
+    NETWORK,
+    HostOutput,
     brief,
     carried,
     dotenv_values,
-    entry,
     environment,
-    last_line,
     plain,
+    plain_prompt,
     row,
     table,
     target,
@@ -49,7 +51,6 @@ from harken.runs.sandbox import (
 from harken.runs.tools import Ability, Tool
 
 TITLE: Final = "Qwen Code"
-PROGRAM: Final = "qwen"
 _FOLDER: Final = ".qwen"
 _SIGN_IN: Final = "oauth_creds.json"
 _SERVERS: Final = "servers.json"
@@ -81,10 +82,7 @@ _VARIABLES: Final = (
     "GOOGLE_CLOUD_PROJECT",
     "GOOGLE_CLOUD_LOCATION",
     "GOOGLE_APPLICATION_CREDENTIALS",
-    "HTTPS_PROXY",
-    "HTTP_PROXY",
-    "NO_PROXY",
-    "NODE_EXTRA_CA_CERTS",
+    *NETWORK,
 )
 _CANNOT: Final[Mapping[Ability, str]] = MappingProxyType(
     {
@@ -97,14 +95,19 @@ _CANNOT: Final[Mapping[Ability, str]] = MappingProxyType(
     }
 )
 
+_DENIED: Final = re.compile(
+    r"requires permission to use|denied by permission rules|is not listed in the active core tools|"
+    r'^Tool "[\s\S]+" (?:not found|is a built-in tool that is disabled)|bridge refused'
+)
+_TURNS_EXIT: Final = 53
 
-@dataclass(frozen=True, slots=True)
-class QwenSandbox:
+
+class QwenSandbox(Sandbox):
     """How Qwen Code runs fenced."""
 
-    host: str = NAME
-    program: str = PROGRAM
-    variables: Sequence[str] = _VARIABLES
+    host = NAME
+    program = "qwen"
+    variables = _VARIABLES
 
     def refusal(self, tools: Sequence[Tool]) -> str:
         """Return why Qwen Code cannot be fenced to these tools; empty when it can."""
@@ -141,7 +144,7 @@ class QwenSandbox:
         return SandboxCommand(
             argv=(work.program, *_fence(work), *flags),
             env=env,
-            stdin=_plain(work.prompt).encode(errors="replace"),
+            stdin=plain_prompt(work.prompt).encode(errors="replace"),
             files=tuple(files),
             is_turn_limited=True,
         )
@@ -149,6 +152,9 @@ class QwenSandbox:
     def transcript(self) -> OutputReader:
         """Return a new reader of its output."""
         return QwenOutput()
+
+
+SANDBOX: Final[Sandbox] = QwenSandbox()
 
 
 def _fence(work: SandboxRequest) -> list[str]:
@@ -182,12 +188,6 @@ def _entry(server: ToolServer, env: Mapping[str, str]) -> dict[str, object]:
     return {"command": command, "args": arguments, "env": without_keys(server, env)}
 
 
-def _plain(prompt: str) -> str:
-    """Return the prompt so that Qwen puts no file in place of `@path`, and takes none for one of its commands."""
-    escaped = re.sub(r"(?<!\\)@", r"\\@", prompt)
-    return f" {escaped}" if escaped.startswith("/") else escaped
-
-
 def _sign_in(work: SandboxRequest, person: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
     """Return the arguments and variables that say who the person is and which model answers."""
     theirs = carried(folder / "settings.json", ("security", "model", "modelProviders", "env"))
@@ -212,41 +212,21 @@ def _words(value: object) -> dict[str, str]:
     return {name: word(each) for name, each in table(value).items() if word(each)}
 
 
-SANDBOX: Final[Sandbox] = QwenSandbox()
-
-
-_DENIED: Final = re.compile(
-    r"requires permission to use|denied by permission rules|is not listed in the active core tools|"
-    r'^Tool "[\s\S]+" (?:not found|is a built-in tool that is disabled)|bridge refused'
-)
-_TURNS_EXIT: Final = 53
-_MOST_SAID: Final = 4_000_000  # `runs.output` keeps less, and says so
-_MOST_CALLS: Final = 1_000
-
-
-class QwenOutput:
+class QwenOutput(HostOutput):
     """The output of one run."""
 
+    title = TITLE
+
     def __init__(self) -> None:
-        self._calls: dict[str, tuple[str, str]] = {}  # by id: the name, and what it is about
+        super().__init__()
         self._denied: set[str] = set()
-        self._has_failed = False
 
-    def feed(self, line: bytes) -> Sequence[OutputEvent]:
-        """Return what a line of standard output tells."""
-        told = tuple(self._read(entry(line)))
-        self._has_failed = self._has_failed or any(each.kind is OutputKind.ERROR for each in told)
-        return told
+    def reason(self, exit_code: int) -> str:
+        """Return what a code means with which the host ends."""
+        return "It was ended: it took all the turns that it has." if exit_code == _TURNS_EXIT else ""
 
-    def finish(self, stderr: str, exit_code: int) -> Sequence[OutputEvent]:
-        """Return what is told by the end."""
-        if exit_code == 0 or self._has_failed:
-            return ()
-        if exit_code == _TURNS_EXIT:
-            return (OutputEvent(OutputKind.ERROR, "It was ended: it took all the turns that it has."),)
-        return (OutputEvent(OutputKind.ERROR, last_line(stderr) or f"Qwen Code ended with {exit_code}."),)
-
-    def _read(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
+    def read(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
+        """Yield what an object on a line tells."""
         parts = [table(part) for part in row(table(event.get("message")).get("content"))]
         match event.get("type"):
             case "assistant":
@@ -263,19 +243,18 @@ class QwenOutput:
 
     def _said(self, part: Mapping[str, object]) -> Iterator[OutputEvent]:
         if part.get("type") == "text" and word(part.get("text")).strip():
-            yield OutputEvent(OutputKind.TEXT, word(part.get("text"))[:_MOST_SAID])
+            yield OutputEvent(OutputKind.TEXT, word(part.get("text"))[:MOST_SAID])
         elif part.get("type") == "tool_use":
             name = word(part.get("name"))[:MOST_TEXT]
-            if len(self._calls) < _MOST_CALLS:
-                self._calls[word(part.get("id"))[:MOST_TEXT]] = (name, target(part.get("input")))
+            self.remember(part.get("id"), name, part.get("input"))
             yield OutputEvent(OutputKind.TOOL, brief(part.get("input")), name)
 
     def _result(self, part: Mapping[str, object]) -> Iterator[OutputEvent]:
         call = word(part.get("tool_use_id"))[:MOST_TEXT]
         text = word(part.get("content"))
-        if part.get("is_error") is True and _DENIED.search(text) and len(self._denied) < _MOST_CALLS:
+        if part.get("is_error") is True and _DENIED.search(text) and len(self._denied) < MOST_CALLS:
             self._denied.add(call)
-            name, about = self._calls.get(call, ("", ""))
+            name, about = self.called(call)
             yield OutputEvent(OutputKind.DENIED, text[:MOST_TEXT], name, about)
 
     def _end(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
@@ -288,4 +267,4 @@ class QwenOutput:
                 OutputKind.ERROR, word(table(event.get("error")).get("message"))[:MOST_TEXT] or "Qwen Code failed."
             )
         else:
-            yield OutputEvent(OutputKind.ANSWER, word(event.get("result"))[:_MOST_SAID])
+            yield OutputEvent(OutputKind.ANSWER, word(event.get("result"))[:MOST_SAID])

@@ -8,14 +8,13 @@ would become part of the system prompt, so there is none.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
 from harken.hosts.hook import (
-    SILENCE,
     Hello,
     HookAdapter,
     HookAnswer,
@@ -28,7 +27,6 @@ from harken.hosts.hook import (
 from harken.sessions.events import HookEvent, HookMoment
 
 NAME: Final = "qwen-code"
-PROMPT_EVENT: Final = "UserPromptSubmit"
 # After Esc there is no end of a turn, only this; after any other end it says nothing new.
 IDLE_EVENT: Final = "Notification"
 IDLE: Final = "idle_prompt"
@@ -36,7 +34,7 @@ IDLE: Final = "idle_prompt"
 EVENTS: Final[Mapping[HookMoment, str]] = MappingProxyType(
     {
         HookMoment.START: "SessionStart",
-        HookMoment.PROMPT: PROMPT_EVENT,
+        HookMoment.PROMPT: "UserPromptSubmit",
         HookMoment.STOP: "Stop",
         HookMoment.END: "SessionEnd",
     }
@@ -64,47 +62,32 @@ class QwenHooks(HookAdapter):
     most_chars = _MOST_CHARS
     voices = _VOICES
     most_stops = _MOST_STOPS
+    events = EVENTS
+    turn_key = "prompt_id"
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for what is not Qwen's, or not of this moment."""
-        native, event = payload_text(payload, "session_id"), payload_text(payload, "hook_event_name")
-        is_idle = (
-            event == IDLE_EVENT and moment is HookMoment.STOP and payload_text(payload, "notification_type") == IDLE
+        is_idle = moment is HookMoment.STOP and (
+            (payload_text(payload, "hook_event_name"), payload_text(payload, "notification_type")) == (IDLE_EVENT, IDLE)
         )
-        if not native or not (is_idle or event == EVENTS.get(moment)):
+        found = super().event(moment, {**payload, "hook_event_name": EVENTS[moment]} if is_idle else payload, hello)
+        if found is None:
             return None
-        prompt = payload_text(payload, "prompt") if moment is HookMoment.PROMPT else ""
-        is_step = moment is HookMoment.PROMPT and not prompt.strip() and "submitted_prompt" not in payload
-        return HookEvent(
+        is_step = moment is HookMoment.PROMPT and not found.prompt.strip() and "submitted_prompt" not in payload
+        # The screen may be idle for a moment while the turn goes on: that says nothing of a turn.
+        is_of_turn = moment in {HookMoment.PROMPT, HookMoment.STOP} and not is_idle
+        return replace(
+            found,
             moment=HookMoment.TOOL if is_step else moment,
-            native=native,
-            # The screen may be idle for a moment while the turn goes on: that says nothing of a turn.
-            turn=payload_text(payload, "prompt_id")
-            if moment in {HookMoment.PROMPT, HookMoment.STOP} and not is_idle
-            else "",
-            cwd=payload_text(payload, "cwd") or hello.cwd,
-            prompt=prompt,
-            transcript=payload_text(payload, "transcript_path"),
-            is_subagent=bool(payload_text(payload, "agent_id")),
+            turn=found.turn if is_of_turn else "",
             is_step=is_step,
             is_interrupted=is_idle,
-            is_continued=payload.get("stop_hook_active") is True,
             keeps_running=moment is HookMoment.END and payload_text(payload, "reason") == "clear",
         )
 
     def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return what to print so that the model gets the text."""
-        if not text.strip():
-            return SILENCE
-        if moment is HookMoment.STOP:
-            return _printed({"decision": "block", "reason": text})
-        if moment in {HookMoment.PROMPT, HookMoment.TOOL}:
-            return _printed({"hookSpecificOutput": {"hookEventName": PROMPT_EVENT, "additionalContext": text}})
-        return SILENCE
-
-
-def _printed(answer: Mapping[str, object]) -> HookAnswer:
-    return HookAnswer(stdout=json.dumps(answer) + "\n")
+        return super().answer(HookMoment.PROMPT if moment is HookMoment.TOOL else moment, text)
 
 
 HOOKS: Final[HookAdapter] = QwenHooks()

@@ -28,6 +28,15 @@ Where = Sequence[str | int]
 
 _SPACES: Final = " \t\r\n"
 
+_INDENT: Final = "  "
+
+MAX_DEPTH: Final = 200
+_STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![0-9A-Za-z.+-])")
+_WORD: Final = re.compile(r"(?:true|false|null)(?![0-9A-Za-z_])")
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_COMMENT: Final = re.compile(r"//[^\r\n]*|/\*.*?\*/", re.DOTALL)
+
 
 def json_value(data: bytes | None, path: Where = (), *, file: Path) -> object:
     """Return what stands at a path; None when nothing does."""
@@ -63,6 +72,17 @@ def json_append(data: bytes | None, path: Where, item: object, *, file: Path) ->
     if any(_same(entry.node.value, item) for entry in node.entries) and data is not None:
         return data
     return _with(document, node, None, item)
+
+
+def json_put_item(
+    data: bytes | None, path: Where, is_same: Callable[[object], bool], item: object, *, file: Path
+) -> bytes:
+    """Put an item in the place of the one that satisfies a predicate in the array at a path, or at its end."""
+    there = json_value(data, path, file=file)
+    found = [number for number, each in enumerate(there if isinstance(there, list) else ()) if is_same(each)]
+    if found:
+        return json_set(data, (*path, found[0]), item, file=file)
+    return json_append(data, path, item, file=file)
 
 
 def json_remove(data: bytes | None, path: Where, *, file: Path) -> bytes | None:
@@ -222,9 +242,6 @@ def _replaced(text: str, changes: Sequence[tuple[int, int, str]]) -> bytes:
     return "".join([*parts, text[place:]]).encode()
 
 
-_INDENT: Final = "  "
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
     """How a file is written, as far as it can be told."""
@@ -292,14 +309,6 @@ def _unit(text: str, node: JsonNode) -> str:
         if inner := _unit(text, entry.node):
             return inner
     return ""
-
-
-MAX_DEPTH: Final = 200
-_STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![0-9A-Za-z.+-])")
-_WORD: Final = re.compile(r"(?:true|false|null)(?![0-9A-Za-z_])")
-_SPACE: Final = re.compile(r"[ \t\r\n]*")
-_COMMENT: Final = re.compile(r"//[^\r\n]*|/\*.*?\*/", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,11 @@ from harken.errors import UserError
 BOM = "\ufeff"
 _HINT = "Nothing was changed. Repair the file, then run this again."
 
+BEGIN: Final = "<!-- harken:begin -->"
+END: Final = "<!-- harken:end -->"
+_BLOCK: Final = re.compile(rb"<!-- harken:begin -->.*?<!-- harken:end -->", re.DOTALL)
+_MARK: Final = re.compile(rb"<!-- harken:(?:begin|end) -->")
+
 
 def decode(data: bytes, file: Path) -> str:
     """Return the text of a file; raises `UserError` where it is not UTF-8."""
@@ -42,12 +47,6 @@ def fault(text: str, place: int, reason: str, file: Path) -> UserError:
 def fault_at(file: Path, line: int, column: int, reason: str) -> UserError:
     """Return the error for something at a line and column of a file, both counted from 1."""
     return UserError(f"{file}, line {line}, column {column}: {reason}.", _HINT)
-
-
-BEGIN: Final = "<!-- harken:begin -->"
-END: Final = "<!-- harken:end -->"
-_BLOCK: Final = re.compile(rb"<!-- harken:begin -->.*?<!-- harken:end -->", re.DOTALL)
-_MARK: Final = re.compile(rb"<!-- harken:(?:begin|end) -->")
 
 
 def block_text(data: bytes | None, *, file: Path) -> str | None:

@@ -23,6 +23,14 @@ from harken.hosts.connect.edits.text import BOM, decode, fault_at, newline_of
 
 Table = dict[str, Any]
 
+_PART: Final = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
+_KEY: Final = re.compile(rf"[ \t]*({_PART}(?:[ \t]*\.[ \t]*{_PART})*)[ \t]*")
+_ONE_PART: Final = re.compile(_PART)
+_BLANK: Final = re.compile(r"[ \t\r]*(?:#[^\n]*)?(?:\n|\Z)")
+_STRINGS: Final = re.compile(
+    r'"""(?:[^\\]|\\.)*?"{3,5}(?!")|' + r"'''.*?'{3,5}(?!')|" + r'"(?:[^"\\\n]|\\.)*"|' + r"'[^'\n]*'", re.DOTALL
+)
+
 
 def toml_value(data: bytes | None, path: Sequence[str] = (), *, file: Path) -> object:
     """Return what stands at a path; None when nothing does."""
@@ -254,15 +262,6 @@ def _cut(text: str, first: TomlStatement, end: int) -> str:
 
 def _less_line(text: str) -> str:
     return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
-
-
-_PART: Final = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
-_KEY: Final = re.compile(rf"[ \t]*({_PART}(?:[ \t]*\.[ \t]*{_PART})*)[ \t]*")
-_ONE_PART: Final = re.compile(_PART)
-_BLANK: Final = re.compile(r"[ \t\r]*(?:#[^\n]*)?(?:\n|\Z)")
-_STRINGS: Final = re.compile(
-    r'"""(?:[^\\]|\\.)*?"{3,5}(?!")|' + r"'''.*?'{3,5}(?!')|" + r'"(?:[^"\\\n]|\\.)*"|' + r"'[^'\n]*'", re.DOTALL
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
