@@ -7,11 +7,12 @@ own files: `importlib.metadata` would add 30 ms to every command that asks who h
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Final, Generic, ParamSpec, TypeVar
+from typing import Final, Generic, ParamSpec, TypeVar, cast
 
 from harken.errors import HarkenError, UserError
 
@@ -95,6 +96,26 @@ def guard(
         raise
     except (Exception, SystemExit) as exc:
         raise _fault(subject, exc) from exc
+
+
+def guarded(subject: str, make: Callable[[], Part], **known: object) -> Part:
+    """Return what stands for a part of another package; asked for what is not known, it may raise as `guard` does."""
+    return cast(Part, _GuardedPart(subject, make, known))
+
+
+@dataclass(frozen=True, slots=True)
+class _GuardedPart:
+    """Makes the part for each question: importing it is other people's code too."""
+
+    subject: str
+    make: Callable[[], object]
+    known: Mapping[str, object]
+
+    def __getattr__(self, name: str) -> object:
+        if name in self.known:
+            return self.known[name]
+        found = guard(self.subject, lambda: getattr(self.make(), name))
+        return partial(guard, self.subject, found) if callable(found) else found
 
 
 async def guard_awaited(subject: str, work: Awaitable[Returned]) -> Returned:

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from harken.errors import Forbidden, HarkenError, UserError
 from harken.ingest.policy import IngestPolicy
 from harken.ingest.prepare import prepare
-from harken.model import INBOX, Draft, Message, MessageId, MessageKind, NewMessage, OutgoingReply
+from harken.model import Draft, Message, MessageId, MessageKind, NewMessage, OutgoingReply
 from harken.sources.bot.activity import draft_of as activity_draft
 from harken.sources.bot.activity import read_activity
 from harken.sources.bot.door import read_bearer
@@ -30,10 +30,12 @@ from harken.sources.imap.settings import ImapSettings, is_address
 from harken.sources.microsoft.notifications import NoticeDoor, NoticeListener
 from harken.sources.microsoft.responses import ResponseDone, verdict_of
 from harken.sources.outlook import mail as outlook
+from harken.sources.payload import items
 from harken.sources.source import DoorAnswer, PostedRequest
 from harken.sources.teams import messages as teams
 from harken.sources.webhook.settings import read_settings
 from harken.sources.webhook.source import WebhookSource
+from tests.builders import a_message
 from tests.fuzz.ingest_targets import is_storable
 from tests.fuzz.target import Judge, Target, letter, must, plain
 from tests.sources.webhook.rig import NOW, RAW_KEY, SECRET, SIGNERS, STANDARD_SECRET, Kept, StillClock
@@ -168,14 +170,12 @@ def _reply(data: bytes) -> str:
 
 
 def _kept(message: NewMessage) -> Message:
-    return Message(
+    return a_message(
+        message.text,
         id=MessageId("m1"),
-        mailbox=INBOX,
-        seq=1,
         received_at=NOW,
         source=message.source,
         sender=message.sender,
-        text=message.text,
         trust=message.trust,
         attention=message.attention,
         channel=message.channel,
@@ -215,9 +215,9 @@ def _mails(body: Mapping[str, object]) -> Iterator[Draft]:
 
 
 def _chats(body: Mapping[str, object]) -> Iterator[Draft]:
-    for chat_json in teams.items(body):
+    for chat_json in items(body):
         chat = teams.read_chat(chat_json)
-        for json in teams.items(chat_json, "messages"):
+        for json in items(chat_json, "messages"):
             written, sender = teams.read_message(json), teams.sender_of(json)
             teams.is_bot(json)
             if chat is None or written is None or sender is None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
 
 from tests.graph.dice import Dice
 
@@ -40,6 +43,23 @@ class Fault(StrEnum):
     """A page of a list comes in another order."""
     DUPLICATED = "duplicated"
     """The next link of a page leads to the same page again."""
+
+
+# A bad day: what a feed has to bear, and how often.
+BAD_DAY: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        Fault.SERVER_ERROR: 0.05,
+        Fault.BAD_GATEWAY: 0.03,
+        Fault.UNAVAILABLE: 0.04,
+        Fault.GATEWAY_TIMEOUT: 0.03,
+        Fault.THROTTLED: 0.04,
+        Fault.RESET: 0.05,
+        Fault.LOST: 0.03,
+        Fault.TRUNCATED: 0.05,
+        Fault.REORDERED: 0.05,
+        Fault.DUPLICATED: 0.05,
+    }
+)
 
 
 class Faults:

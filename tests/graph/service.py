@@ -97,11 +97,6 @@ class Graph:
         return f"{self.tokens.origin}/{self.tenant}"
 
     @property
-    def instance_discovery(self) -> str:
-        """Where a sign-in library asks whether it may trust an authority."""
-        return f"{self.tokens.origin}/common/discovery/instance"
-
-    @property
     def tenant(self) -> str:
         """The id of the tenant."""
         return self.world.tenant
@@ -198,8 +193,7 @@ class Graph:
     def sent_mails(self) -> list[Mail]:
         """Every mail that left, kept or not."""
         # Copied at once: the service receives mails in a thread of its own.
-        kept = [mail for mail in list(self.world.mails.values()) if mail.folder == "sentitems"]
-        return [*kept, *self.world.unsaved]
+        return [mail for mail in list(self.world.mails.values()) if mail.folder == "sentitems"]
 
     def faults(self, *, under: str = "/v1.0/", **rates: float) -> None:
         """Let things go wrong for a share of the requests, by the names of `Fault`; without rates, no more."""

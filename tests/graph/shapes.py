@@ -18,7 +18,6 @@ from tests.graph.clock import second, stamp
 from tests.graph.world import Chat, ChatMessage, Json, Mail, Person, World
 
 NEVER_READ: Final = "0001-01-01T00:00:00Z"
-MAX_MEMBERS: Final = 25
 PREVIEW_CHARACTERS: Final = 255
 _BODY_NAMES: Final = frozenset({"body", "bodyPreview", "uniqueBody"})
 
@@ -100,19 +99,6 @@ def preview(message: ChatMessage) -> Json:
     }
 
 
-def member(person: Person) -> Json:
-    """One member of a chat."""
-    return {
-        "@odata.type": "#microsoft.graph.aadUserConversationMember",
-        "id": base64.b64encode(f"member##{person.id}".encode()).decode(),
-        "roles": ["owner"],
-        "displayName": person.name,
-        "userId": person.id,
-        "email": person.address,
-        "visibleHistoryStartDateTime": NEVER_READ,
-    }
-
-
 def chat(held: Chat, tenant: str, expanded: Collection[str]) -> Json:
     """One chat, with the properties that the request asked to expand."""
     shown: Json = {
@@ -129,8 +115,6 @@ def chat(held: Chat, tenant: str, expanded: Collection[str]) -> Json:
     }
     if "lastMessagePreview" in expanded:
         shown["lastMessagePreview"] = preview(held.last) if held.last else None
-    if "members" in expanded:
-        shown["members"] = [member(person) for person in held.members[:MAX_MEMBERS]]
     return shown
 
 

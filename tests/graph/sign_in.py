@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from jwt.algorithms import RSAAlgorithm
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
@@ -36,8 +35,6 @@ async def serve_tokens(tokens: Tokens, request: Request) -> Response:
 
 async def _answer(tokens: Tokens, request: Request) -> Response:
     tenant, _, rest = request.url.path.lstrip("/").partition("/")
-    if (request.method, rest) == ("GET", "discovery/instance"):
-        return JSONResponse(_instance(tokens))
     if tenant not in {tokens.world.tenant, "common", "organizations"}:
         raise TokenRefusal("invalid_tenant", 90002, f"Tenant '{tenant}' not found. Check that it is the right one.")
     if (request.method, rest) == ("GET", "oauth2/v2.0/authorize"):
@@ -45,8 +42,6 @@ async def _answer(tokens: Tokens, request: Request) -> Response:
     match request.method, rest:
         case "GET", "v2.0/.well-known/openid-configuration":
             body = _configuration(tokens, tenant)
-        case "GET", "discovery/v2.0/keys":
-            body = _keys(tokens)
         case "POST", "oauth2/v2.0/devicecode":
             body = _device(tokens, await _form(request))
         case "POST", "oauth2/v2.0/token":
@@ -78,15 +73,6 @@ def _refused(tokens: Tokens, refusal: TokenRefusal) -> Json:
     }
 
 
-def _instance(tokens: Tokens) -> Json:
-    host = urlsplit(tokens.origin).netloc
-    return {
-        "tenant_discovery_endpoint": f"{tokens.origin}/{tokens.world.tenant}/v2.0/.well-known/openid-configuration",
-        "api-version": "1.1",
-        "metadata": [{"preferred_network": host, "preferred_cache": host, "aliases": [host]}],
-    }
-
-
 def _configuration(tokens: Tokens, tenant: str) -> Json:
     base = f"{tokens.origin}/{tenant}"
     return {
@@ -101,11 +87,6 @@ def _configuration(tokens: Tokens, tenant: str) -> Json:
         "scopes_supported": ["openid", "profile", "email", "offline_access"],
         "subject_types_supported": ["pairwise"],
     }
-
-
-def _keys(tokens: Tokens) -> Json:
-    shown = RSAAlgorithm.to_jwk(tokens.key.public_key(), as_dict=True)
-    return {"keys": [{"kty": "RSA", "use": "sig", "kid": tokens.key_id, "n": shown["n"], "e": shown["e"]}]}
 
 
 def _known_client(tokens: Tokens, asked: Mapping[str, str]) -> str:

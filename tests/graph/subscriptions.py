@@ -83,10 +83,8 @@ class Subscriptions:
         return [
             Route("POST", "/subscriptions", (), self.create),
             Route("GET", "/subscriptions", (), self.list_all),
-            Route("GET", "/subscriptions/([^/]+)", (), self.get),
             Route("PATCH", "/subscriptions/([^/]+)", (), self.renew),
             Route("DELETE", "/subscriptions/([^/]+)", (), self.delete),
-            Route("POST", "/subscriptions/([^/]+)/reauthorize", (), self.reauthorize),
         ]
 
     def _shown(self, held: Subscription) -> Json:
@@ -194,21 +192,12 @@ class Subscriptions:
         mine = [held for held in self.held.values() if held.owner == call.grant.user and held.expires > now]
         return answer(shapes.collection(call.context("subscriptions"), map(self._shown, mine)))
 
-    async def get(self, call: Call) -> Response:
-        """One subscription."""
-        return answer({"@odata.context": call.context("subscriptions/$entity"), **self._shown(self._find(call))})
-
     async def renew(self, call: Call) -> Response:
         """Let a subscription live longer; it also counts as authorized again."""
         held = self._find(call)
         held.expires = self._expiry(call.json(), self._limit(held.resource, call))
         held.is_paused = False
         return answer({"@odata.context": call.context("subscriptions/$entity"), **self._shown(held)})
-
-    async def reauthorize(self, call: Call) -> Response:
-        """Authorize a subscription again without letting it live longer."""
-        self._find(call).is_paused = False
-        return Response(status_code=204)
 
     async def delete(self, call: Call) -> Response:
         """End a subscription."""
@@ -272,13 +261,6 @@ class Subscriptions:
                 notification.status = client.post(notification.url, json=notification.body).status_code
         except httpx2.HTTPError:
             notification.status = 0
-
-    def send_again(self) -> None:
-        """Send once more what was not accepted."""
-        with self._lock:
-            waiting = [held for held in self.sent if held.status is not None and held.status // 100 != 2]
-        for notification in waiting:
-            self._sender.submit(self._deliver, notification)
 
     def settle(self, seconds: float = 10.0) -> None:
         """Wait until everything so far was tried."""

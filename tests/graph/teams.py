@@ -26,7 +26,7 @@ MAX_TOP: Final = 50
 DEFAULT_TOP: Final = 20
 MAX_MESSAGE_BYTES: Final = 28 * 1024
 CHATS_ORDER: Final = "lastmessagepreview/createddatetime desc"
-EXPANDABLE: Final = {"lastmessagepreview": "lastMessagePreview", "members": "members"}
+EXPANDABLE: Final = {"lastmessagepreview": "lastMessagePreview"}
 READ_BASIC: Final = ("Chat.ReadBasic", "Chat.Read", "Chat.ReadWrite")
 READ: Final = ("Chat.Read", "Chat.ReadWrite")
 SEND: Final = ("ChatMessage.Send", "Chat.ReadWrite")
@@ -137,13 +137,9 @@ class Teams:
         """What can be asked; the first that fits answers."""
         chat = "/chats/([^/]+)"
         return [
-            Route("GET", "(?:/me|/users/[^/]+)?/chats/getAllMessages/delta", READ, self.refuse_delta),
             Route("GET", "(?:/me|/users/[^/]+)?/chats", READ_BASIC, self.list_chats),
-            Route("GET", f"(?:/me)?{chat}", READ_BASIC, self.get_chat),
-            Route("GET", f"(?:/me)?{chat}/members", READ_BASIC, self.list_members),
             Route("GET", f"(?:/me)?{chat}/messages", READ, self.list_messages),
             Route("POST", f"(?:/me)?{chat}/messages", SEND, self.send),
-            Route("GET", f"(?:/me)?{chat}/messages/([^/]+)", READ, self.get_message),
             Route("PATCH", f"(?:/me)?{chat}/messages/([^/]+)", WRITE, self.update),
             # Only below a user; the path that starts with the chat is the next route, and is not allowed.
             Route("POST", f"(?:/me|/users/[^/]+){chat}/messages/([^/]+)/softDelete", WRITE, self.soft_delete),
@@ -164,12 +160,6 @@ class Teams:
         if message is None:
             raise Refusal(404, "NotFound", "NotFound")
         return chat, message
-
-    async def refuse_delta(self, call: Call) -> Response:
-        """All messages as changes: only for an application, never for a person."""
-        if not call.grant.is_application:
-            raise Refusal(412, "PreconditionFailed", "Requested API is not supported in delegated context.")
-        raise Refusal(501, "NotImplemented", "This service holds no application access.")
 
     def _chat_page(self, call: Call) -> ChatPage:
         if token := call.query.get("$skiptoken"):
@@ -217,24 +207,6 @@ class Teams:
             items = self._world.dice.shuffled(items, "order", call.request.url.path, self._world.new_id())
         return {"@odata.context": context, "@odata.count": len(items), "value": list(items)}
 
-    async def get_chat(self, call: Call) -> Response:
-        """One chat."""
-        self._limits.list_chats(call.grant.user.id)
-        expanded = [EXPANDABLE[name] for name in call.query.get("$expand", "").lower().split(",") if name in EXPANDABLE]
-        return answer(
-            {
-                "@odata.context": call.context("chats/$entity"),
-                **shapes.chat(self._chat(call), self._world.tenant, expanded),
-            }
-        )
-
-    async def list_members(self, call: Call) -> Response:
-        """All members of a chat."""
-        self._limits.list_chats(call.grant.user.id)
-        chat = self._chat(call)
-        items = [shapes.member(person) for person in chat.members]
-        return answer(self._listed(call, call.context(f"chats('{chat.id}')/members"), items))
-
     async def list_messages(self, call: Call) -> Response:
         """The messages of a chat, newest first."""
         chat = self._chat(call)
@@ -271,12 +243,6 @@ class Teams:
             placed = [pair for pair in placed if (pair[0][0] > bound if verb == "gt" else pair[0][0] < bound)]
         below = [pair for pair in placed if page.below is None or pair[0] < page.below]
         return sorted(below, key=lambda pair: pair[0], reverse=True)
-
-    async def get_message(self, call: Call) -> Response:
-        """One message."""
-        chat, message = self._message(call)
-        self._limits.read_chat(chat.id, call.grant.client_id)
-        return self._shown(call, chat, message, 200)
 
     def _shown(self, call: Call, chat: Chat, message: ChatMessage, status: int) -> Response:
         knows_events = "include-unknown-enum-members" in call.prefers

@@ -113,7 +113,6 @@ class World:
         self.delayed: list[tuple[datetime, Chat, ChatMessage]] = []
         self.mails: dict[int, Mail] = {}
         self.changes: list[Change] = []
-        self.unsaved: list[Mail] = []
         self.folder_ids = {name: f"AQMkAD{self.new_id().replace('-', '')}AAA=" for name in FOLDERS}
 
     def new_id(self) -> str:

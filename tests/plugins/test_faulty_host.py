@@ -21,6 +21,9 @@ class Connector:
     name = "clumsy"
     wakes = {}
 
+    def __init__(self):
+        self._at("making it")
+
     def _at(self, what):
         if os.environ["CLUMSY_FAILS_AT"] == what:
             raise RuntimeError(f"no luck at {what}")
@@ -62,7 +65,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
     return Rig(home=tmp_path / "home")
 
 
-@pytest.mark.parametrize("at", ["find", "plan", "check"])
+@pytest.mark.parametrize("at", ["making it", "find", "plan", "check"])
 def test_doctor_names_a_host_that_fails_and_looks_at_the_others(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:

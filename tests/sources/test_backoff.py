@@ -1,4 +1,4 @@
-"""How long a client waits: never shorter than asked, never nothing, never without an end."""
+"""How long clients and listeners wait: never shorter than asked, never nothing, never without an end."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from harken.sources.feed import (
     FIRST_SECONDS,
     MAX_ADDED_SECONDS,
+    MAX_ASKED_BACK_SECONDS,
     MAX_ASKED_SECONDS,
     MOST_SECONDS,
+    REFUSED_SECONDS,
+    Backoff,
     asked_seconds,
     wait_seconds,
 )
@@ -68,3 +71,27 @@ def test_waits_double_until_the_longest() -> None:
     """A service that is down is asked ever more rarely."""
     assert [wait_seconds(failures, None, lambda: 1.0) for failures in range(1, 9)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
     assert [wait_seconds(failures, None, lambda: 0.0) for failures in (1, 2, 3)] == [0.25, 0.5, 1]
+
+
+def test_chance_spreads_the_whole_wait() -> None:
+    """Full jitter: fifty listeners of one server that restarts do not come back at once."""
+    backoff = Backoff(iter([0.0, 0.5, 0.25]).__next__)
+    assert [backoff.next_wait() for _ in range(3)] == [0.0, 0.5, 0.5]
+
+
+def test_a_server_that_asks_us_back_at_once_still_gets_a_pause() -> None:
+    """`retry: 0` after each word, with chance on its side, would be a busy loop."""
+    backoff = Backoff(lambda: 0.0)
+    waits = []
+    for asked in (0.0, 0.001, -5.0):
+        backoff.was_good()
+        waits.append(backoff.next_wait(asked))
+    assert waits == [FIRST_SECONDS] * 3
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.none() | st.floats(0, 1e6), st.booleans()), max_size=50))
+def test_every_wait_of_a_listener_is_within_its_bounds(tries: list[tuple[float, float | None, bool]]) -> None:
+    """Whatever a server says and chance brings."""
+    for chance, asked, is_refused in tries:
+        wait = Backoff(iter([chance]).__next__).next_wait(asked, is_refused=is_refused)
+        assert 0 <= wait <= max(MOST_SECONDS + REFUSED_SECONDS, MAX_ASKED_BACK_SECONDS)

@@ -19,7 +19,7 @@ from harken.model import CUT_FROM, MAX_RAW_CHARS, MAX_TEXT_BYTES, Draft, Message
 from harken.sources.bot.activity import draft_of as bot_draft
 from harken.sources.bot.activity import read_activity
 from harken.sources.imap.messages import ArrivedMail, draft_of
-from harken.sources.mcp.routing import read_frame
+from harken.sources.mcp.protocol import read_frame
 from harken.sources.outlook.mail import draft_of as outlook_draft
 from harken.sources.teams.messages import TeamsChat, chat_draft, read_message
 from tests.sources.imap.rig import mail

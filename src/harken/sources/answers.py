@@ -24,6 +24,20 @@ _TAGS: Final = (
 )
 _SCHEMES: Final = frozenset({"http", "https", "mailto"})
 
+_CLEANER: Final = nh3.Cleaner(
+    tags=set(_TAGS),
+    attributes={"*": set(), "a": {"href"}, "ol": {"start"}},
+    link_rel=None,
+    url_schemes=set(_SCHEMES),
+    url_relative="deny",
+)
+
+_NOBODY: Final = re.compile(
+    r"(?:.*[._+-])?(?:no|not|do[._-]?not)[._-]?reply(?:[._+-].*)?"
+    r"|(?:mailer-daemon|postmaster|bounces?|notifications?|alerts?|newsletters?)(?:[._+-].*)?"
+)
+MOST_CHARS: Final = 64  # what a name before the @ may have
+
 
 def to_html(text: str) -> str:
     """Return a text in Markdown as HTML of a few harmless tags; a very long or very deep one as plain lines."""
@@ -51,20 +65,6 @@ def _renderer() -> MarkdownIt:
 
 # Both are made once: they only read, and making them costs more than most texts.
 _RENDERER: Final = _renderer()
-_CLEANER: Final = nh3.Cleaner(
-    tags=set(_TAGS),
-    attributes={"*": set(), "a": {"href"}, "ol": {"start"}},
-    link_rel=None,
-    url_schemes=set(_SCHEMES),
-    url_relative="deny",
-)
-
-
-_NOBODY: Final = re.compile(
-    r"(?:.*[._+-])?(?:no|not|do[._-]?not)[._-]?reply(?:[._+-].*)?"
-    r"|(?:mailer-daemon|postmaster|bounces?|notifications?|alerts?|newsletters?)(?:[._+-].*)?"
-)
-MOST_CHARS: Final = 64  # what a name before the @ may have
 
 
 def is_unattended(address: str) -> bool:

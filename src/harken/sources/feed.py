@@ -24,7 +24,8 @@ import msgspec
 from harken.clock import Clock
 from harken.errors import NeedsPerson
 from harken.memory import json_bytes
-from harken.sources.source import SourceHealth, SourceState
+from harken.model import Draft
+from harken.sources.source import Batch, SourceHealth, SourceState
 
 FIRST_SECONDS: Final = 0.5
 MOST_SECONDS: Final = 30.0
@@ -36,6 +37,22 @@ REFUSALS_BEFORE_SLOW: Final = 2
 
 _MAX_DOUBLINGS: Final = 60
 _SECONDS: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
+
+_Record = TypeVar("_Record", bound=msgspec.Struct)
+
+MAX_COUNTED: Final = 200  # the other side may invent channels without end
+MAX_NAME: Final = 128  # as ingest cuts it: a name is the other side's word, and people are shown all of these
+OTHERS: Final = "(others)"
+
+# The first of these that a feed is in, is how the source is.
+_WORST_FIRST: Final = (
+    SourceState.NEEDS_PERSON,
+    SourceState.RETRYING,
+    SourceState.CONNECTING,
+    SourceState.LISTENING,
+    SourceState.SILENT,
+    SourceState.STOPPED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +100,16 @@ class Backoff:
         return max(wait, min(max(asked, FIRST_SECONDS), MAX_ASKED_BACK_SECONDS))
 
 
-def asked_seconds(headers: Mapping[str, str], present: datetime) -> float | None:
+def asked_seconds(headers: Mapping[str, str], present: datetime, most: float = MAX_ASKED_SECONDS) -> float | None:
     """Return what `Retry-After` asks for, capped, or None. A date counts by the service's own clock if it tells it."""
     said = _header(headers, "retry-after")
     if _SECONDS.fullmatch(said):
-        return min(float(said), MAX_ASKED_SECONDS)
-    until = _moment(said)
+        return min(float(said), most)
+    until = http_date(said)
     if until is None:
         return None
-    seconds = (until - (_moment(_header(headers, "date")) or present)).total_seconds()
-    return min(max(seconds, 0.0), MAX_ASKED_SECONDS)
+    seconds = (until - (http_date(_header(headers, "date")) or present)).total_seconds()
+    return min(max(seconds, 0.0), most)
 
 
 def wait_seconds(failures: int, asked: float | None, chance: Callable[[], float]) -> float:
@@ -107,15 +124,13 @@ def _header(headers: Mapping[str, str], name: str) -> str:
     return next((value.strip() for key, value in headers.items() if key.lower() == name), "")
 
 
-def _moment(text: str) -> datetime | None:
+def http_date(text: str) -> datetime | None:
+    """Return the time that a header says; None if it says none."""
     try:
         moment = parsedate_to_datetime(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-
-
-_Record = TypeVar("_Record", bound=msgspec.Struct)
 
 
 def checkpoint_of(record: msgspec.Struct) -> str:
@@ -129,21 +144,6 @@ def read_checkpoint(checkpoint: str, kind: type[_Record]) -> _Record | None:
         return msgspec.json.decode(checkpoint.encode("utf-8", "replace"), type=kind)
     except msgspec.MsgspecError:
         return None
-
-
-MAX_COUNTED: Final = 200  # the other side may invent channels without end
-MAX_NAME: Final = 128  # as ingest cuts it: a name is the other side's word, and people are shown all of these
-OTHERS: Final = "(others)"
-
-# The first of these that a feed is in, is how the source is.
-_WORST_FIRST: Final = (
-    SourceState.NEEDS_PERSON,
-    SourceState.RETRYING,
-    SourceState.CONNECTING,
-    SourceState.LISTENING,
-    SourceState.SILENT,
-    SourceState.STOPPED,
-)
 
 
 class ChannelCounts:
@@ -291,6 +291,31 @@ class HealthRecorder:
         if state is not self._state:
             self._since = self._clock.now()
         self._state, self._reason, self._next_try, self._next_poll = state, reason, next_try, None
+
+
+class RecordedFeed:
+    """What feeds are alike in that keep nothing back: what was not stored is read again."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._name = name
+        self._health = HealthRecorder(clock)
+
+    @property
+    def name(self) -> str:
+        """Its name, under which checkpoints are kept."""
+        return self._name
+
+    def health(self) -> SourceHealth:
+        """Return how it is doing now."""
+        return self._health.read()
+
+    def rest(self) -> Batch:
+        """Return nothing: what was not handed over is read again."""
+        return Batch()
+
+    def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
+        """Take note of what was stored of a batch."""
+        self._health.stored([draft.channel for draft in drafts], known=known)
 
 
 class RefusalCount:

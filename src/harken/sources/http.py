@@ -27,6 +27,21 @@ _SHOWN_SEGMENTS: Final = 8
 _IN_QUERY: Final = "$,/:()'"
 _CLIMBS: Final = frozenset({".", ".."})
 
+MAX_BODY_BYTES: Final = 16_000_000
+MAX_ERROR_BYTES: Final = 64_000
+MAX_CONNECTIONS: Final = 32
+CONNECT_SECONDS: Final = 10.0
+REQUEST_SECONDS: Final = 30.0
+KEPT_SECONDS: Final = 60.0  # longer than a poll takes to come round, so that it finds its connection open
+
+_ERRORS: Final = 300
+_MAX_CAUSES: Final = 10
+
+MARGIN: Final = timedelta(minutes=5)  # before the end of a token
+LIFETIME_SECONDS: Final = 3_600.0  # of a token whose answer does not say
+MAX_SECONDS: Final = 1e9
+MIN_LIFE: Final = timedelta(seconds=1)
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceAddress:
@@ -120,17 +135,6 @@ class HttpAnswer:
     headers: Mapping[str, str]
     body: bytes | None
     is_too_long: bool = False
-
-
-MAX_BODY_BYTES: Final = 16_000_000
-MAX_ERROR_BYTES: Final = 64_000
-MAX_CONNECTIONS: Final = 32
-CONNECT_SECONDS: Final = 10.0
-REQUEST_SECONDS: Final = 30.0
-KEPT_SECONDS: Final = 60.0  # longer than a poll takes to come round, so that it finds its connection open
-
-_ERRORS: Final = 300
-_MAX_CAUSES: Final = 10
 
 
 class ConnectionBroken(Exception):
@@ -228,12 +232,6 @@ def _unreachable(exc: httpx2.HTTPError) -> str:
     return "the service cannot be reached"
 
 
-MARGIN: Final = timedelta(minutes=5)  # before the end of a token
-LIFETIME_SECONDS: Final = 3_600.0  # of a token whose answer does not say
-MAX_SECONDS: Final = 1e9
-MIN_LIFE: Final = timedelta(seconds=1)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedToken:
     """An access token and when it is to be renewed."""
@@ -253,11 +251,6 @@ def seconds_of(value: object, default: float = LIFETIME_SECONDS) -> float:
     return default
 
 
-def needs_person(exc: NeedsPerson | UserError) -> NeedsPerson:
-    """Return what the reader of a feed is told: settings that are wrong also wait for a person."""
-    return exc if isinstance(exc, NeedsPerson) else NeedsPerson(exc.message, exc.hint, action=exc.hint)
-
-
 class TokenRenewal(Protocol):
     """Gets a token; `is_forced` where one that was had before is not to be used again."""
 
@@ -273,7 +266,7 @@ def held_until(token: str, now: datetime, lifetime_seconds: float, stamp: int = 
 
 
 class TokenHolder:
-    """Holds a token. `stamp` says whether what it came from was changed elsewhere."""
+    """Holds a token. `stamp` says whether what it came from was changed elsewhere; `action` what a person must do."""
 
     def __init__(self, clock: Clock, renew: TokenRenewal, stamp: Callable[[], int] = lambda: 0) -> None:
         self._clock = clock
@@ -281,9 +274,25 @@ class TokenHolder:
         self._stamp = stamp
         self._lock = anyio.Lock()
         self._held: CachedToken | None = None
+        self.action = ""
 
     async def token(self, *, is_fresh: bool = False) -> str:
-        """Return a token; with `is_fresh` another one than those that were returned before the call."""
+        """Return a token; with `is_fresh` another one than those that were returned before the call.
+
+        Raises `NeedsPerson` and `Unavailable`.
+        """
+        try:
+            token = await self._current(is_fresh=is_fresh)
+        except (NeedsPerson, UserError) as exc:
+            self.forget()
+            # The reader of a feed is told: settings that are wrong also wait for a person.
+            needed = exc if isinstance(exc, NeedsPerson) else NeedsPerson(exc.message, exc.hint, action=exc.hint)
+            self.action = needed.action
+            raise needed from None
+        self.action = ""
+        return token
+
+    async def _current(self, *, is_fresh: bool) -> str:
         before = self._held
         if before is not None and not is_fresh and self._is_good(before):
             return before.token
@@ -304,6 +313,7 @@ class TokenHolder:
     def forget(self) -> None:
         """Hold nothing any more."""
         self._held = None
+        self.action = ""
 
     def _is_good(self, held: CachedToken) -> bool:
         return self._clock.now() < min(held.renew_at, held.expires_at) and held.stamp == self._stamp()

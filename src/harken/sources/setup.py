@@ -6,7 +6,6 @@ that a kind makes of the answers. Nothing here reads or writes a file.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,9 +69,12 @@ class SetupOutcome:
     more: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
-class SourceSetup(ABC):
+class SourceSetup:
     """How a kind of source is set up."""
 
+    kind: str  # as `kind` in the configuration
+    default_name: str = ""  # of a source that the person gives none; empty: one has to be given
+    needed: tuple[str, ...] = ()  # keys that cannot be done without
     options: tuple[SourceOption, ...] = ()
     takes_arguments: bool = False  # what follows `--` is part of the source
     help_text: str = ""  # what `source add KIND --help` says
@@ -80,21 +82,21 @@ class SourceSetup(ABC):
     def usual_name(self, values: SetupValues) -> str:
         """Return the name of a source that the person gives none; empty: one has to be given."""
         del values
-        return ""
+        return self.default_name
 
     def missing(self, values: SetupValues) -> str:
         """Return the option that cannot be done without and was not given; empty: all is there."""
-        del values
-        return ""
+        return next((f"--{key.replace('_', '-')}" for key in self.needed if not values.get(key)), "")
 
     def ask(self, name: str, values: SetupValues, context: SetupContext) -> SetupValues:
         """Ask the person for what is missing, a question each."""
         del name, context
         return values
 
-    @abstractmethod
     def entry(self, name: str, values: SetupValues, context: SetupContext) -> dict[str, object]:
         """Return what is written, without the empty; raises `UserError` for what cannot be, or is a secret."""
+        del name, context
+        return written(self.kind, {key: value for key, value in values.items() if key.islower()})
 
     def next_step(self, values: SetupValues) -> str:
         """Return the verb of `source` that comes next: test or login."""

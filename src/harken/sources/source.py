@@ -11,11 +11,12 @@ after what was posted is stored. Above is the daemon; there is nothing below but
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Protocol
 
 from harken.errors import HarkenError, UserError
 from harken.model import Attention, Draft, Message, OutgoingReply, Trust
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from harken.clock import Clock
     from harken.sources.check import CheckContext, CheckReport
     from harken.sources.setup import SourceSetup
+
+Accept = Callable[[Sequence[Draft]], Awaitable[Sequence[bool]]]
+"""Stores drafts durably and says of each whether it was new; raises `Unavailable` with nothing changed."""
 
 
 class SourceState(StrEnum):
@@ -214,13 +218,12 @@ def _do_nothing(*_given: object) -> None:
     """Do what a source does by default that need not do anything."""
 
 
-class UnreadySource(Source):
-    """A source that cannot be opened before a person has acted."""
+class NamedSource(Source):
+    """A source that is told its name, its kind, and where the other side is."""
 
-    def __init__(self, name: str, kind: str, reason: str, address: str = "") -> None:
+    def __init__(self, name: str, kind: str, address: str) -> None:
         self._name = name
         self._kind = kind
-        self._reason = reason
         self._address = address
 
     @property
@@ -235,8 +238,16 @@ class UnreadySource(Source):
 
     @property
     def address(self) -> str:
-        """Where the other side is, as far as that is known."""
+        """Where the other side is, as far as that is known, without anything secret."""
         return self._address
+
+
+class UnreadySource(NamedSource):
+    """A source that cannot be opened before a person has acted."""
+
+    def __init__(self, name: str, kind: str, reason: str, address: str = "") -> None:
+        super().__init__(name, kind, address)
+        self._reason = reason
 
     def health(self) -> SourceHealth:
         """Say what is missing."""
@@ -287,6 +298,12 @@ class Speakers(StrEnum):
     MACHINES = "machines"
 
 
+# The fields of a kind that are no parts.
+_FACTS: Final[Mapping[str, type]] = MappingProxyType(
+    {"name": str, "title": str, "summary": str, "speakers": Speakers, "channel": str, "is_default": bool}
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceKind:
     """All that Harken knows of a kind of source. Its parts are imported when they are used."""
@@ -303,6 +320,16 @@ class SourceKind:
     answers: bool | LazyPart[Callable[[str, Mapping[str, object]], bool]] = True  # whether its messages can be answered
     channel: str = ""  # what its messages are filed under; gives `watch --CHANNEL`
     is_default: bool = False  # whether `source add NAME` without a kind means it
+
+    def __post_init__(self) -> None:
+        """Refuse a declaration with a field of the wrong type: another package's may not be type-checked."""
+        for each in fields(self):
+            value, wanted = getattr(self, each.name), _FACTS.get(each.name)
+            is_left_out = value is None and each.default is None
+            is_part = callable(value) or is_left_out or (each.name == "answers" and isinstance(value, bool))
+            if not (isinstance(value, wanted) if wanted else is_part):
+                needed = wanted.__name__ if wanted else LazyPart.__name__
+                raise TypeError(f"{each.name} of a SourceKind has to be a {needed}, and is {value!r:.60}")
 
     def can_answer(self, name: str, table: Mapping[str, object]) -> bool:
         """Whether the messages of a source can be answered, by what is written about it."""
@@ -330,10 +357,6 @@ class SourceSignIn(Protocol):
     async def sign_out(self) -> bool:
         """Remove the sign-in from this machine; return whether there was one."""
         ...
-
-
-Accept = Callable[[Sequence[Draft]], Awaitable[Sequence[bool]]]
-"""Stores drafts durably and says of each whether it was new; raises `Unavailable` with nothing changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,19 +10,15 @@ from datetime import datetime
 
 from harken.errors import Unavailable
 from harken.model import (
-    Attention,
     Draft,
-    Mailbox,
-    Message,
-    MessageId,
     OutgoingReply,
-    Trust,
 )
 from harken.sources.bot.settings import BotSettings, read_settings
 from harken.sources.bot.source import BotSource
 from harken.sources.source import DoorAnswer, PostedRequest
 from harken.testing import FakeClock
 from tests.sources.bot.service import APP_ID, KEPT, TENANT, Json, Service, serving
+from tests.sources.messages_rig import stored_message
 
 
 def settings_of(service: Service, **more: object) -> BotSettings:
@@ -63,26 +59,6 @@ class Rig:
         return await door.take(PostedRequest(headers={**bearer, **headers}, body=body), self.accept)
 
 
-def message_of(draft: Draft) -> Message:
-    """Return a draft as it is stored."""
-    return Message(
-        id=MessageId("m-1"),
-        mailbox=Mailbox("inbox"),
-        seq=1,
-        received_at=draft.sent_at or FakeClock().now(),
-        source=draft.source,
-        sender=draft.sender,
-        text=draft.text,
-        trust=Trust.KNOWN,
-        attention=Attention.WAKE,
-        channel=draft.channel,
-        conversation=draft.conversation,
-        thread=draft.thread,
-        upstream_id=draft.upstream_id,
-        meta=draft.meta,
-    )
-
-
 class Notes(list[str]):
     """What was noted before it left."""
 
@@ -107,7 +83,7 @@ def answer_to(
             notes.append(key)
 
     return OutgoingReply(
-        key=key, to=message_of(draft), body=body, author=author, tried_at=tried_at, hand_over=hand_over
+        key=key, to=stored_message(draft), body=body, author=author, tried_at=tried_at, hand_over=hand_over
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from harken.errors import UserError
 from harken.sources.bot.settings import GOVERNMENT, read_settings
 from tests.sources.bot.service import APP_ID, TENANT
 
@@ -50,37 +49,3 @@ def test_the_cloud_of_the_government_is_another_one() -> None:
 def test_bot_of_one_tenant_hears_that_one_unless_told_otherwise(more: dict[str, object], heard: set[str]) -> None:
     """Anybody in any organisation who knows its app id could write to it. A web page names no tenant."""
     assert read_settings("desk", {**GOOD, **more}).tenants == heard
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "says"),
-    [
-        ("appid", APP_ID, "Did you mean app_id?"),
-        ("app-id", APP_ID, "Did you mean app_id?"),
-        ("port", 80, "Known keys:"),
-        ("app_id", "my bot", "Microsoft App ID"),
-        ("app_id", None, "Microsoft App ID"),
-        ("tenant", "../evil", "multi-tenant"),
-        ("tenant", None, "multi-tenant"),
-        ("secret", "pasted~secret", "env:BOT_SECRET"),
-        ("secret", None, "env:BOT_SECRET"),
-        ("tenants", "all", "list of tenant ids"),
-        ("tenants", ["contoso"], "list of tenant ids"),
-        ("tenants", ["*", TENANT], "list of tenant ids"),
-        ("channels", ["MS Teams"], "msteams"),
-        ("cloud", "china", "public, us-government"),
-        ("openid_url", "http://login.botframework.com/", "https"),
-        ("openid_url", "https://user:word@login.botframework.com/", "https"),
-        ("token_url", "file:///etc/passwd", "https"),
-        ("service_hosts", [".com"], "one service"),
-        ("service_hosts", [""], "a list of hosts"),
-    ],
-)
-def test_a_mistake_names_its_key(key: str, value: object, says: str) -> None:
-    """A person corrects what is named."""
-    with pytest.raises(UserError) as error:
-        read_settings("desk", {**{name: kept for name, kept in GOOD.items() if name != key}, key: value})
-    assert f"sources.desk.{key}" in error.value.message
-    assert says in error.value.hint
-    assert "pasted" not in error.value.message + error.value.hint
-    assert "word@" not in error.value.message + error.value.hint

@@ -10,7 +10,7 @@ import pytest
 from harken.sources.imap.settings import ImapSetup, read_settings
 from harken.sources.imap.source import senders_line
 from tests.cli.rig import Rig
-from tests.cli.sitting import ENTER, Sitting
+from tests.cli.terminal_session import ENTER, TerminalSession
 from tests.mailserver.dovecot import USER, Dovecot, serving
 from tests.mailserver.sink import sinking
 from tests.sources.imap.rig import NAME, VOUCHED, keep_password, mail
@@ -63,7 +63,7 @@ def test_who_vouches_for_senders_is_found_and_believed_if_the_person_says_so(tmp
     assert "mx.example.org vouches for senders: set authserv_id to it, if it is your provider's." in added.err
     assert "mx.example.org vouches for senders: set authserv_id to it" in rig.json("source", "test", "first")["found"]
     assert "authserv_id" not in (rig.home / "config.toml").read_text()
-    with Sitting(rig, "source", "add", "imap", "second", *place, *kept, columns=200) as person:
+    with TerminalSession(rig, "source", "add", "imap", "second", *place, *kept, columns=200) as person:
         person.sees("Who signs in")
         person.press(f"{USER}\r".encode())
         person.sees("The server that sends answers")
@@ -148,13 +148,3 @@ def test_what_is_missing_is_asked_for_by_name(tmp_path: Path) -> None:
     done = rig.run("source", "add", "imap", NAME, "--host", "imap.example.org", "--user", USER)
     assert done.code == 2
     assert "Missing option '--password'." in done.err
-
-
-def test_a_password_on_the_command_line_is_refused_and_not_written(tmp_path: Path) -> None:
-    """Only where it is kept may be said."""
-    rig = Rig(tmp_path / "home")
-    words = ("source", "add", "imap", NAME, "--host", "imap.example.org", "--user", USER, "--password", "hunter2")
-    done = rig.run(*words)
-    assert done.code == 2
-    assert "hunter2" not in done.out + done.err
-    assert not (rig.home / "config.toml").exists()

@@ -22,7 +22,7 @@ from harken.clock import Clock, SystemClock
 from harken.errors import Forbidden, HarkenError, NeedsPerson, Unavailable, Uncertain, UserError
 from harken.model import OWNER_ID, Draft, Sender
 from harken.sources.imap.messages import ArrivedMail, draft_of
-from harken.sources.imap.sender import CLOSING, LOOKED_FOR, SmtpSender, answer_id, compose
+from harken.sources.imap.sender import CLOSING, SmtpSender, compose
 from harken.sources.imap.settings import ImapSettings, read_settings
 from harken.testing.clock import FakeClock
 from tests.graph.certificate import write_loopback_pair
@@ -110,56 +110,12 @@ async def test_an_answer_goes_where_the_mail_says_that_answers_go(sink: Sink) ->
     assert (answer["To"], answer["Subject"]) == ("carol@example.net", "Re: Numbers")
 
 
-async def test_a_repeat_has_the_same_id(sink: Sink) -> None:
-    """What is sent again after a crash is shown once by most mail programs, and can be told from all others."""
-    sender = sender_of(settings(sink))
-    ids = [await sender.send(reply_to(heard(ASKED), key=key)) for key in ("o1", "o1", "o2")]
-    assert [answer["Message-ID"] for answer in sink.read()] == ids
-    assert ids[0] == ids[1] != ids[2]
-
-
-async def test_a_connection_that_is_lost_at_the_end_leaves_it_open(sink: Sink) -> None:
-    """The mail was taken and nobody said so: whoever waits must be told that, not that it failed."""
-    sink.is_cut = True
-    with pytest.raises(Uncertain, match="it may have left"):
-        await sender_of(settings(sink)).send(reply_to(heard(ASKED)))
-    assert len(sink.mails) == 1
-
-
 async def test_a_connection_that_is_lost_before_leaves_nothing_open(sink: Sink) -> None:
     """It surely has not left, so nobody need look for it or wait before it is tried again."""
     sink.is_cut_early = True
     with pytest.raises(Unavailable) as raised:
         await sender_of(settings(sink)).send(reply_to(heard(ASKED)))
     assert not isinstance(raised.value, Uncertain)
-    assert sink.mails == []
-
-
-async def test_an_answer_that_may_have_left_is_sent_again_only_after_minutes(sink: Sink) -> None:
-    """A provider takes a while to show what it sent; after that a repeat is better than no answer."""
-    with serving() as server:
-        clock = FakeClock(NOW)
-        sender = sender_of(settings_of(server, sink), clock)
-        tried = replace(reply_to(heard(ASKED)), tried_at=NOW)
-        for seconds in (0, LOOKED_FOR.total_seconds() - 1):
-            clock.advance(seconds)
-            with pytest.raises(Uncertain) as raised:
-                await sender.send(tried)
-            assert "sent again with the same Message-ID" in raised.value.hint
-        assert sink.mails == []
-        clock.advance(1)
-        sent = await sender.send(tried)
-    assert [answer["Message-ID"] for answer in sink.read()] == [sent]
-
-
-async def test_an_answer_that_is_among_the_sent_mails_is_not_sent_again(sink: Sink) -> None:
-    """Many providers keep what leaves through them, and that it is there is the one proof there is."""
-    with serving() as server:
-        chosen = settings_of(server, sink)
-        own = answer_id(chosen, "o1")
-        server.deliver(mail("Ours.", f"Message-ID: {own}", sender=USER), folder="Sent")
-        tried = replace(reply_to(heard(ASKED)), tried_at=NOW - timedelta(days=1))
-        assert await sender_of(chosen, FakeClock(NOW)).send(tried) == own
     assert sink.mails == []
 
 

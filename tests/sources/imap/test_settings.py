@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
-
-from harken.errors import UserError
 from harken.sources.imap.settings import ImapSettings, MailServer, read_settings
 
 KEPT = "env:MAIL"
-PASTED = "hunter2-hunter2"
 LEAST: dict[str, object] = {"kind": "imap", "host": "imap.example.org", "user": "ann", "password": KEPT}
 
 
@@ -74,57 +70,6 @@ def test_a_relay_without_a_sign_in_may_be_used_in_the_clear_if_both_are_said() -
     private = read(**RELAY, smtp_auth="none").smtp
     assert private == MailServer(host="relay.example.org", port=465, security="tls", has_auth=False)
     assert read(**RELAY, smtp_auth="login").smtp == read(**RELAY).smtp
-
-
-@pytest.mark.parametrize(
-    ("more", "message", "hint"),
-    [
-        ({"hots": "x"}, "sources.post.hots is not a setting of imap.", "Did you mean host?"),
-        ({"host": ""}, "sources.post.host is not a text of one line.", "imap.example.org"),
-        ({"host": "a/b"}, "sources.post.host is not the name of a server.", "imap.example.org"),
-        ({"port": 0}, "sources.post.port is 0.", "993"),
-        ({"port": True}, "sources.post.port is True.", "993"),
-        ({"security": "ssl"}, "sources.post.security is 'ssl'.", "tls, starttls, none"),
-        ({"security": "none"}, 'sources.post.security is "none", and imap.example.org is not this machine.', "clear"),
-        ({"smtp_port": 25}, "sources.post.smtp_port needs smtp_host.", "Set smtp_host too."),
-        ({"smtp_auth": "none"}, "sources.post.smtp_auth needs smtp_host.", "Set smtp_host too."),
-        ({**RELAY, "smtp_auth": "no"}, "sources.post.smtp_auth is 'no'.", "login, none"),
-        (
-            {**RELAY, "smtp_security": "none"},
-            'sources.post.smtp_security is "none", and relay.example.org is not this machine.',
-            'if it wants no password, set smtp_auth = "none"',
-        ),
-        ({"smtp_host": "smtp.example.org"}, "sources.post.from is missing.", "address that answers are from"),
-        ({"from": "a b"}, "sources.post.from is not a mail address.", "me@example.org"),
-        ({"from": "a@b, c@d"}, "sources.post.from is not a mail address.", "me@example.org"),
-        ({"token": "env:X"}, "sources.post has both of password and token.", "Set one"),
-        ({"folders": []}, "sources.post.folders is not a list of folders.", "INBOX"),
-        ({"folders": ["a\nb"]}, "sources.post.folders holds something that is not a folder.", "INBOX"),
-        ({"poll": 1}, "sources.post.poll is 1.", "from 5 to 86400"),
-        ({"since": "a week"}, "sources.post.since is 'a week'.", "7d"),
-        ({"since": "9999d"}, "sources.post.since is '9999d'.", "366d"),
-        ({"trust_from": 1}, "sources.post.trust_from is 1.", "true or false"),
-        (
-            {"trust_from": True, "authserv_id": "mx.example.org"},
-            "sources.post has both of authserv_id and trust_from.",
-            "Leave trust_from out",
-        ),
-        ({"save_sent": "yes"}, "sources.post.save_sent is 'yes'.", "true or false"),
-    ],
-)
-def test_a_mistake_is_named_with_what_would_do(more: dict[str, object], message: str, hint: str) -> None:
-    """Somebody corrects it in a file, without a manual."""
-    with pytest.raises(UserError) as raised:
-        read(**more)
-    assert raised.value.message == message
-    assert hint in raised.value.hint
-
-
-def test_a_password_in_the_settings_is_refused_and_not_repeated() -> None:
-    """The error is shown on a screen and may be sent to somebody for help."""
-    with pytest.raises(UserError) as raised:
-        read(password=PASTED)
-    assert PASTED not in f"{raised.value.message}{raised.value.hint}"
 
 
 def test_a_token_is_named_like_a_password() -> None:

@@ -79,34 +79,6 @@ async def test_nothing_in_the_mailbox_is_changed(server: Dovecot) -> None:
     assert server.flags() == ["", ""]
 
 
-async def test_mail_that_came_while_the_server_was_away_is_heard_after_it(server: Dovecot) -> None:
-    """A server restarts, a laptop sleeps: nothing is lost by it."""
-    (feed,) = source_of(settings_of(server)).feeds()
-    async with following(feed) as heard:
-        await heard.next()
-        server.kill()
-        server.deliver(mail("While it was down."))
-        server.start()
-        assert "While it was down." in (await heard.draft()).text
-        server.deliver(mail("And after."))
-        assert "And after." in (await heard.draft()).text
-        assert feed.health().reconnects == 1
-    assert len(heard.drafts) == 2
-
-
-async def test_mail_that_came_while_nobody_listened_is_heard_next_time(server: Dovecot) -> None:
-    """The daemon was off for a night."""
-    source = source_of(settings_of(server))
-    async with following(source.feeds()[0]) as heard:
-        await heard.next()
-    server.deliver(*(mail(f"Night {number}.") for number in range(50)))
-    (feed,) = source_of(settings_of(server)).feeds()
-    async with following(feed, heard.checkpoint) as later:
-        while len(later.drafts) < 50:
-            await later.next()
-    assert [draft.text.splitlines()[-1] for draft in later.drafts] == [f"Night {number}." for number in range(50)]
-
-
 async def test_a_folder_that_is_numbered_anew_loses_and_repeats_nothing(server: Dovecot) -> None:
     """After a restore the server's numbers mean other mails; the mails' own ids still mean the same."""
     server.deliver(mail("Before anybody listened."))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from harken.sources.mcp.protocol import pushed_events
-from harken.sources.mcp.routing import RpcAnswer
+from harken.sources.mcp.protocol import RpcAnswer, pushed_events
 from harken.sources.mcp.web import retry_after
 
 

@@ -18,13 +18,6 @@ def test_any_cutting_gives_the_same_lines(lines: list[str], size: int) -> None:
     assert heard == [line.strip() for line in lines if line.strip()]
 
 
-def test_a_line_above_the_limit_is_given_up_and_the_next_one_arrives() -> None:
-    """It costs neither memory nor what comes after it."""
-    splitter = LineSplitter(max_bytes=10)
-    assert splitter.feed(b"0123456789\n01234567890\nafter\r\n") == ["0123456789", "after"]
-    assert splitter.dropped == 1
-
-
 @given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
 def test_a_place_survives_as_a_checkpoint(session: str, last_id: str, url: str) -> None:
     """After a restart of the daemon the stream goes on where it was left, at the same server only."""

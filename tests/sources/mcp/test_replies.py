@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from harken.sources.mcp.link import MAX_WAITING, LinkLost, ServerReplies
-from harken.sources.mcp.routing import RpcRequest
+from harken.sources.mcp.protocol import RpcRequest
 from tests.sources.mcp.rig import SECONDS, Handler, Server, Visit, answers, following, said, serving, streams
 from tests.sources.mcp.test_legacy_sse import Old
 

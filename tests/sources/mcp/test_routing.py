@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.mcp.routing import Announcement, RpcAnswer, RpcFrame, RpcRequest, identified, is_allowed, read_frame
+from harken.sources.mcp.protocol import (
+    Announcement,
+    RpcAnswer,
+    RpcFrame,
+    RpcRequest,
+    identified,
+    is_allowed,
+    read_frame,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=5),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from harken.errors import UserError
 from harken.sources.mcp.settings import McpSettings, McpTransport, read_settings
 
 
@@ -38,47 +35,6 @@ def test_a_program_needs_no_transport() -> None:
     assert read_settings("x", entry) == McpSettings(
         name="x", transport=McpTransport.STDIO, command="npx", args=("-y", "x"), env={"A": "b"}, cwd="/srv"
     )
-
-
-@pytest.mark.parametrize(
-    ("entry", "message", "hint"),
-    [
-        ({}, "sources.ci.url is missing.", "Set it to an address"),
-        ({"transport": "stdio"}, "sources.ci.command is missing.", "Set it to a program"),
-        ({"transport": "htp", "url": "http://x"}, "sources.ci.transport is 'htp'.", "Did you mean http?"),
-        ({"transport": 5}, "sources.ci.transport is 5.", "one of http, sse, stdio"),
-        ({"url": "ftp://x"}, "sources.ci.url is not an address that begins with", "Check its spelling."),
-        ({"url": "http://"}, "sources.ci.url is not an address", "Check"),
-        ({"url": "http://h:99999/"}, "sources.ci.url is not an address", "Check"),
-        ({"url": "http://h/a b"}, "sources.ci.url is not an address", "Check"),
-        ({"url": "http://h", "chanels": []}, "sources.ci.chanels is not a setting", "Did you mean channels?"),
-        ({"url": "http://h", "zzz": 1}, "sources.ci.zzz is not a setting", "Known keys: attention, channels"),
-        ({"url": "http://h", "command": "x"}, 'sources.ci.command has no meaning with transport = "http"', "stdio"),
-        ({"command": "x", "transport": "stdio", "headers": {}}, "sources.ci.headers has no meaning", "http or sse"),
-        (
-            {"url": "http://h", "channels": "ci"},
-            "sources.ci.channels is not a list of texts.",
-            'a list, such as ["deploys"]',
-        ),
-        ({"url": "http://h", "channels": [1]}, "sources.ci.channels is not a list of texts.", "a list"),
-        ({"url": "http://h", "headers": {"a b": "x"}}, "sources.ci.headers has a name", "Use letters"),
-        ({"url": "http://h", "headers": {"Host": "x"}}, "sources.ci.headers.Host is said by Harken", "Remove it."),
-        ({"url": "http://h", "headers": {"X": "s3cret\nY: z"}}, "sources.ci.headers.X has characters", "one line"),
-        ({"url": "http://h", "headers": {"X": 7}}, "sources.ci.headers is not a table of texts.", "a table of texts"),
-        ({"url": "http://h", "timeout": 0}, "sources.ci.timeout is 0.", "from 1 to 600"),
-        ({"url": "http://h", "timeout": True}, "sources.ci.timeout is True.", "a number of seconds"),
-        ({"url": "http://h", "idle": float("nan")}, "sources.ci.idle is nan.", "a number of seconds"),
-        ({"command": ""}, "sources.ci.command is empty.", "a program"),
-        ({"command": "x", "env": ["A"]}, "sources.ci.env is not a table of texts.", "a table of texts"),
-    ],
-)
-def test_a_mistake_is_named_with_what_would_do(entry: dict[str, object], message: str, hint: str) -> None:
-    """Somebody reads this at a terminal and should need no manual."""
-    with pytest.raises(UserError) as caught:
-        read_settings("ci", entry)
-    assert caught.value.message.startswith(message)
-    assert hint in caught.value.hint
-    assert "s3cret" not in caught.value.message + caught.value.hint
 
 
 def test_no_secret_is_shown() -> None:

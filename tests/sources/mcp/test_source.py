@@ -8,10 +8,9 @@ import anyio
 import anyio.lowlevel
 
 from harken.sources.feed import MAX_COUNTED, OTHERS
-from harken.sources.mcp.queue import MAX_WAITING, AnnouncementQueue
-from harken.sources.mcp.routing import Announcement
+from harken.sources.mcp.protocol import Announcement
 from harken.sources.mcp.settings import read_settings
-from harken.sources.mcp.source import McpSource
+from harken.sources.mcp.source import MAX_WAITING, AnnouncementQueue, McpSource
 from harken.sources.source import SourceState
 from harken.testing import FakeClock
 from tests.sources.mcp.rig import SECONDS, Server, following, said, serving, streams

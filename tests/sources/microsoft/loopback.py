@@ -169,10 +169,12 @@ class Calling:
 
 
 @asynccontextmanager
-async def calling(answer: Callable[[Visit], Reply], *, request_seconds: float = SECONDS) -> AsyncIterator[Calling]:
+async def calling(
+    answer: Callable[[Visit], Reply], *, request_seconds: float = SECONDS, seconds: float = SECONDS
+) -> AsyncIterator[Calling]:
     """Serve and call, with everything closed at the end and nothing taking longer than a test may."""
     purse, time = Purse(), Time()
-    with anyio.fail_after(SECONDS):
+    with anyio.fail_after(seconds):
         async with serving(answer) as service:
             timing = time.timing(request_seconds=request_seconds)
             async with GraphClient(purse, time.clock, name="work", base_url=service.url, timing=timing) as client:

@@ -86,6 +86,24 @@ class Listener:
                     if batch.checkpoint is not None:
                         return
 
+    async def hear(self, graph: Graph) -> None:
+        """Look once into the inbox, as a daemon that has just started."""
+        async with calling(graph) as client:
+            await self.look(feed_of(graph, client))
+
+
+async def begun(graph: Graph, *, mails: int = 0) -> Listener:
+    """Let some mail be there, and begin to listen a minute later; another minute passes after that."""
+    ann = graph.person("Ann Old")
+    for number in range(mails):
+        graph.mail(ann, f"Old {number}", "<p>old</p>")
+        graph.clock.advance(60)
+    graph.clock.advance(60)
+    listener = Listener()
+    await listener.hear(graph)
+    graph.clock.advance(60)
+    return listener
+
 
 async def at_once(_seconds: float) -> None:
     """Wait no time."""

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final, Literal
 
 import anyio
@@ -17,7 +18,17 @@ import anyio.lowlevel
 import pytest
 
 from harken.ingest.prepare import identify
-from harken.model import Draft, MessageKind
+from harken.model import (
+    INBOX,
+    Attention,
+    Draft,
+    Message,
+    MessageId,
+    MessageKind,
+    OutgoingReply,
+    Sender,
+    Trust,
+)
 from harken.sources.microsoft.client import GraphClient, GraphTiming
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.source import Batch
@@ -25,12 +36,14 @@ from harken.sources.teams.sender import TeamsSender
 from harken.sources.teams.settings import TeamsSettings
 from harken.sources.teams.source import TeamsSource
 from tests.graph.service import Graph, serving
+from tests.graph.world import Chat, ChatMessage
 
 SECONDS: Final = 100
 SPEED: Final = 20
 LOOK_SECONDS: Final = 0.002
 LOOKS: Final = 5_000
 NAME: Final = "work"
+ANN: Final = Sender("a", "Ann")
 POLL: Final = 8.0
 
 
@@ -179,17 +192,17 @@ class Rig:
 
     async def until_stuck(self) -> None:
         """Return when no request will begin any more, and all that had begun have ended."""
-        granted, asked, answered = self._counts()
+        granted, answered = self._counts()
         await self.keys.is_stuck.wait()
         for _ in range(LOOKS):
             now = self._counts()
-            if now[0] - granted == now[1] - asked == now[2] - answered:
+            if now[0] - granted == now[1] - answered:
                 return
             await anyio.sleep(LOOK_SECONDS)
         pytest.fail("requests did not end")
 
-    def _counts(self) -> tuple[int, int, int]:
-        return self.keys.granted, self.client.health().requests, len(self.graph.requests)
+    def _counts(self) -> tuple[int, int]:
+        return self.keys.granted, len(self.graph.requests)
 
 
 @contextmanager
@@ -209,7 +222,7 @@ async def rigged(
     muted: tuple[str, ...] = (),
     scopes: tuple[str, ...] = (),
 ) -> AsyncIterator[Rig]:
-    """Make a source for the service."""
+    """Make a source for the service, a second after what is there was said."""
     time = LeapingTime(graph)
     verify = ssl.create_default_context(cafile=str(graph.ca))
     settings = TeamsSettings(name=NAME, sign_in=sign_in, poll=POLL, watched=watched, muted=muted)
@@ -219,4 +232,60 @@ async def rigged(
         async with GraphClient(
             keys, graph.clock, name=NAME, base_url=graph.url, verify=verify, timing=timing
         ) as client:
+            time.pass_by(1)
             yield Rig(graph, client, settings, time, SentMessages(), keys)
+
+
+@asynccontextmanager
+async def begun(
+    graph: Graph,
+    *,
+    sign_in: Literal["delegated", "agent"] = "delegated",
+    watched: tuple[str, ...] = (),
+    muted: tuple[str, ...] = (),
+    seconds: float = 1,
+) -> AsyncIterator[Rig]:
+    """Make a source that has looked for the first time, a second or some more ago."""
+    async with rigged(graph, sign_in=sign_in, watched=watched, muted=muted) as rig:
+        await rig.go_round(1)
+        rig.time.pass_by(seconds)
+        yield rig
+
+
+def stored(
+    chat_id: str, at: datetime, message_id: str = "1", *, sender: Sender = ANN, source: str = NAME, kind: str = ""
+) -> Message:
+    """Return what somebody said as it is stored."""
+    return Message(
+        id=MessageId("m1"),
+        mailbox=INBOX,
+        seq=1,
+        received_at=at,
+        source=source,
+        sender=sender,
+        text="hi",
+        trust=Trust.KNOWN,
+        attention=Attention.WAKE,
+        conversation=chat_id,
+        upstream_id=f"{chat_id}/{message_id}",
+        sent_at=at,
+        meta={"chat_type": kind} if kind else {},
+    )
+
+
+def asked_in(graph: Graph, *, topic: str | None = None, name: str = "") -> tuple[Chat, Message]:
+    """Let Ann ask something: in a chat with her, or in a group that has a topic."""
+    ann = graph.person("Ann")
+    chat = graph.chat(ann, topic=topic)
+    said = graph.say(chat, ann, "<p>done?</p>")
+    return chat, stored(chat.id, said.created, said.id, sender=Sender(ann.id, name or ann.name), kind=chat.kind)
+
+
+def reply(to: Message, body: str = "It is done.", key: str = "o-1") -> OutgoingReply:
+    """Return a reply on its way out."""
+    return OutgoingReply(key=key, to=to, body=body, author="claude-code")
+
+
+def said_by_us(graph: Graph, chat: Chat) -> list[ChatMessage]:
+    """Return what the account itself said in a chat."""
+    return [message for message in chat.messages.values() if message.sender == graph.me]

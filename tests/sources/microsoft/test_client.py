@@ -17,7 +17,8 @@ from harken import log
 from harken.errors import Conflict, Forbidden, HarkenError, NeedsPerson, NotFound, Unavailable, UserError
 from harken.sources.http import MAX_BODY_BYTES
 from harken.sources.microsoft.client import DELTA_LINK, MOST_TRIES, NEXT_LINK, GraphClient, GraphTiming
-from harken.sources.microsoft.responses import Json, MissingScope, OutcomeUnknown, PositionGone
+from harken.sources.microsoft.responses import MissingScope, OutcomeUnknown, PositionGone
+from harken.sources.payload import Json
 from harken.testing import FakeClock
 from tests.sources.microsoft.loopback import (
     FIRST,
@@ -278,9 +279,9 @@ async def test_a_long_wait_is_told_and_holds_its_lane_only() -> None:
         assert await at.client.get("/chats/2/messages", lane="chat:2") == ME
         assert len(at.service.visits) == 2
         assert at.time.waits == []
-        assert at.client.health().throttled_until == at.time.clock.now() + timedelta(seconds=600)
+        assert at.client.throttled_until == at.time.clock.now() + timedelta(seconds=600)
         await at.time.wait(601)
-        assert at.client.health().throttled_until is None
+        assert at.client.throttled_until is None
 
 
 async def test_a_position_that_is_too_old_is_told_with_where_to_begin_again() -> None:
@@ -394,23 +395,6 @@ async def test_what_the_sign_in_says_reaches_the_caller() -> None:
     async with GraphClient(SignedOut(), FakeClock(), name="work") as client:
         with pytest.raises(NeedsPerson, match="Nobody is signed in"):
             await client.get("/me")
-        assert client.health().last_error == "Nobody is signed in."
-
-
-async def test_health_tells_what_worked_and_what_did_not() -> None:
-    """People ask whether it works before they ask why."""
-    async with calling(script(told(ME), refused(404, "notThere", "Gone."), Reply(500), told(ME))) as at:
-        assert at.client.health().last_ok_at is None
-        await at.client.get("/me")
-        worked_at = at.time.clock.now()
-        with pytest.raises(NotFound):
-            await at.client.get("/x")
-        health = at.client.health()
-        assert (health.last_ok_at, health.requests, health.repeats) == (worked_at, 2, 0)
-        assert "notThere" in health.last_error
-        await at.client.get("/me")
-        health = at.client.health()
-    assert (health.last_error, health.requests, health.repeats) == ("", 4, 1)
 
 
 async def test_nothing_secret_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

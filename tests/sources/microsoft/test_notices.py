@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
@@ -10,8 +9,10 @@ import pytest
 
 from harken.sources.microsoft.client import MOST_TRIES
 from harken.sources.microsoft.notifications import NET_SECONDS
+from tests.graph import names
 from tests.graph.faults import Fault
-from tests.graph.service import Graph, serving
+from tests.graph.names import strangers
+from tests.graph.service import Graph
 from tests.sources.microsoft.notices_rig import POLL, Rig, rigged, until
 
 HOUR: Final = 3_600.0
@@ -19,11 +20,7 @@ OK: Final = 200
 REFUSED: Final = 401
 
 
-@pytest.fixture
-def graph() -> Iterator[Graph]:
-    """A service of its own for each test."""
-    with serving(seed=11) as service:
-        yield service
+pytestmark = pytest.mark.usefixtures("running")
 
 
 async def test_a_message_is_read_when_it_is_told_and_not_when_it_is_time(graph: Graph) -> None:
@@ -37,6 +34,7 @@ async def test_a_message_is_read_when_it_is_told_and_not_when_it_is_time(graph: 
         await until(lambda: rig.kept.texts() == ["hello"], "the message")
 
         assert rig.looking.passed == looks
+    assert strangers([told.body for told in graph.notifications], names.NOTIFICATION) == set()
 
 
 async def test_an_edit_that_no_list_shows_is_read_when_it_is_told(graph: Graph) -> None:

@@ -21,7 +21,7 @@ import pytest
 from harken.testing import DaemonProcess
 from tests.cli.rig import Rig
 from tests.daemon.graph_rig import Arrivals, sign_in
-from tests.graph.service import Graph, serving
+from tests.graph.service import Graph
 from tests.loss.rig import until
 
 SECONDS: Final = 10
@@ -67,11 +67,7 @@ class _Visit(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-@pytest.fixture
-def graph() -> Iterator[Graph]:
-    """A Microsoft on loopback."""
-    with serving(seed=17) as service:
-        yield service
+pytestmark = pytest.mark.usefixtures("running")
 
 
 @contextmanager

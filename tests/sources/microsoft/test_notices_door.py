@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from typing import Final
 
 import anyio
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from harken.errors import HarkenError
 from harken.sources.microsoft.notifications import MAX_BYTES, MAX_TOKEN_CHARS, NoticeDoor, NoticeListener
 from harken.sources.source import PostedRequest
-from tests.graph.service import Graph, serving
+from tests.graph.service import Graph
 from tests.sources.microsoft.notices_rig import refuse_all, rigged, until
 
 STATE: Final = "the secret of the subscription"
@@ -27,11 +26,7 @@ _JSON = st.recursive(
 )
 
 
-@pytest.fixture
-def graph() -> Iterator[Graph]:
-    """A service of its own for each test."""
-    with serving(seed=13) as service:
-        yield service
+pytestmark = pytest.mark.usefixtures("running")
 
 
 async def test_the_handshake_is_said_back_as_plain_text(graph: Graph) -> None:

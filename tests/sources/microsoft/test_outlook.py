@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import aclosing, nullcontext
 from datetime import timedelta
 from itertools import count
@@ -16,8 +15,8 @@ from harken.model import Draft, Sender, TextFormat
 from harken.sources.microsoft.responses import MissingScope
 from harken.sources.outlook.mail import UNREAD, UNREADABLE, own_id_in
 from harken.sources.source import SourceState
-from tests.graph.faults import Fault
-from tests.graph.service import Graph, serving
+from tests.graph.faults import BAD_DAY, Fault
+from tests.graph.service import Graph
 from tests.graph.shapes import mail_id
 from tests.sources.microsoft.loopback import Reply, Visit, refused, told
 from tests.sources.microsoft.loopback import calling as calling_anyone
@@ -26,6 +25,7 @@ from tests.sources.microsoft.outlook_rig import (
     SECONDS,
     Keys,
     Listener,
+    begun,
     calling,
     feed_of,
     somebody_is_inside,
@@ -34,50 +34,18 @@ from tests.sources.microsoft.outlook_rig import (
 
 MAILS: Final = 400
 KILLED: Final = 0.3
-RATES: Final = {
-    Fault.SERVER_ERROR: 0.05,
-    Fault.BAD_GATEWAY: 0.03,
-    Fault.UNAVAILABLE: 0.04,
-    Fault.GATEWAY_TIMEOUT: 0.03,
-    Fault.THROTTLED: 0.04,
-    Fault.RESET: 0.05,
-    Fault.LOST: 0.03,
-    Fault.TRUNCATED: 0.05,
-    Fault.REORDERED: 0.05,
-    Fault.DUPLICATED: 0.05,
-}
 
 
-@pytest.fixture
-def graph() -> Iterator[Graph]:
-    """A service whose clock stands: a test says when time passes."""
-    with serving(seed=5) as service:
-        service.limits.is_on = False
-        service.clock.freeze()
-        yield service
-
-
-async def begin(graph: Graph, listener: Listener, *, mails: int = 0) -> None:
-    """Let some mail be there, and begin to listen a minute later."""
-    ann = graph.person("Ann Old")
-    for number in range(mails):
-        graph.mail(ann, f"Old {number}", "<p>old</p>")
-        graph.clock.advance(60)
-    graph.clock.advance(60)
-    async with calling(graph) as client:
-        await listener.look(feed_of(graph, client))
-    graph.clock.advance(60)
+pytestmark = pytest.mark.usefixtures("unlimited")
 
 
 async def test_a_mail_that_comes_is_heard_and_older_ones_are_not(graph: Graph) -> None:
     """Whoever connects an old mailbox must not be flooded, and must hear the next mail as it was written."""
-    listener = Listener()
-    await begin(graph, listener, mails=12)
+    listener = await begun(graph, mails=12)
     ann = graph.person("Ann Example")
     mail = graph.mail(ann, "Lunch?", "<p>At <b>noon</b>?</p>")
 
-    async with calling(graph) as client:
-        await listener.look(feed_of(graph, client))
+    await listener.hear(graph)
 
     assert listener.heard == [
         Draft(
@@ -121,15 +89,13 @@ async def test_a_mail_that_comes_during_the_first_look_is_heard(graph: Graph) ->
 
 async def test_mails_are_heard_in_the_order_in_which_they_came(graph: Graph) -> None:
     """The service tells changes in any order; a conversation told backwards would be misunderstood."""
-    listener = Listener()
-    await begin(graph, listener)
+    listener = await begun(graph)
     expected = []
     for number in range(35):
         graph.clock.advance(60)
         expected.append(graph.mail(graph.person("Ann"), f"Mail {number}", "x").subject)
 
-    async with calling(graph) as client:
-        await listener.look(feed_of(graph, client))
+    await listener.hear(graph)
 
     assert listener.subjects == expected
 
@@ -137,35 +103,31 @@ async def test_mails_are_heard_in_the_order_in_which_they_came(graph: Graph) -> 
 @pytest.mark.parametrize("with_place", [True, False])
 async def test_a_forgotten_place_loses_nothing_and_repeats_nothing(graph: Graph, *, with_place: bool) -> None:
     """The service forgets links; what came before listening stays unheard, and what came meanwhile is heard once."""
-    listener = Listener()
-    await begin(graph, listener, mails=3)
+    listener = await begun(graph, mails=3)
     ann = graph.person("Ann")
     graph.mail(ann, "First", "x")
-    async with calling(graph) as client:
-        await listener.look(feed_of(graph, client))
+    await listener.hear(graph)
     graph.clock.advance(60)
     graph.mail(ann, "Second", "x")
     graph.expire_deltas(with_place=with_place)
 
-    async with calling(graph) as client:
-        await listener.look(feed_of(graph, client))
-        graph.mail(ann, "Third", "x")
-        await listener.look(feed_of(graph, client))
+    await listener.hear(graph)
+    graph.mail(ann, "Third", "x")
+    await listener.hear(graph)
 
     assert listener.subjects == ["First", "Second", "Third"]
+    assert (410 if with_place else 400) in {asked.status for asked in graph.asked("/delta")}
 
 
 async def test_changes_that_are_told_again_are_not_heard_again(graph: Graph) -> None:
     """Replays reach back before the beginning: those mails were never heard, and must not be now."""
-    listener = Listener()
-    await begin(graph, listener, mails=3)
+    listener = await begun(graph, mails=3)
     ann = graph.person("Ann")
     graph.mail(ann, "First", "x")
-    async with calling(graph) as client:
-        await listener.look(feed_of(graph, client))
-        graph.replay(10)
-        graph.mail(ann, "Second", "x")
-        await listener.look(feed_of(graph, client))
+    await listener.hear(graph)
+    graph.replay(10)
+    graph.mail(ann, "Second", "x")
+    await listener.hear(graph)
 
     assert listener.subjects == ["First", "Second"]
     assert listener.repeated == 1
@@ -177,11 +139,10 @@ async def test_a_mail_of_the_very_second_of_the_last_old_one_is_heard(graph: Gra
     ann = graph.person("Ann")
     old = graph.mail(ann, "Old", "x")
     graph.clock.advance(60)
-    async with calling(graph) as client:
-        await listener.look(feed_of(graph, client))
-        graph.mail(ann, "Same second", "x", at=old.received)
-        graph.replay(5)
-        await listener.look(feed_of(graph, client))
+    await listener.hear(graph)
+    graph.mail(ann, "Same second", "x", at=old.received)
+    graph.replay(5)
+    await listener.hear(graph)
 
     assert listener.subjects == ["Same second"]
 
@@ -206,22 +167,19 @@ async def test_a_mail_that_moves_between_folders_is_heard_once(graph: Graph) -> 
 
 async def test_a_mail_that_is_copied_is_heard_once(graph: Graph) -> None:
     """People file copies, and a resync calls a mail otherwise: it says the same, so it is the same."""
-    listener = Listener()
-    await begin(graph, listener)
+    listener = await begun(graph)
     ann = graph.person("Ann")
     mail = graph.mail(ann, "Once", "<p>x</p>")
     graph.mail(ann, "Once", "<p>x</p>", internet_id=mail.internet_id, conversation=mail.conversation)
 
-    async with calling(graph) as client:
-        await listener.look(feed_of(graph, client))
+    await listener.hear(graph)
 
     assert (listener.subjects, listener.repeated) == (["Once"], 1)
 
 
 async def test_nobody_hides_a_mail_by_guessing_its_id(graph: Graph) -> None:
     """Notifications have ids that anybody can foretell: what came first with such an id hides nothing."""
-    listener = Listener()
-    await begin(graph, listener)
+    listener = await begun(graph)
     foretold = "<acme/app/issues/124@example.test>"
     async with calling(graph) as client:
         graph.mail(graph.person("Mallory"), "hello", "<p>nothing</p>", internet_id=foretold)
@@ -240,10 +198,9 @@ async def test_everything_is_heard_once_under_faults_and_kills(graph: Graph) -> 
     def chance() -> float:
         return graph.world.dice.fraction("test", next(draws))
 
-    listener = Listener()
-    await begin(graph, listener, mails=5)
+    listener = await begun(graph, mails=5)
     ann = graph.person("Ann")
-    graph.faults(**{fault.value: rate for fault, rate in RATES.items()}, under="/v1.0/")
+    graph.faults(**BAD_DAY, under="/v1.0/")
     expected: list[str] = []
     async with calling(graph) as client:
         while len(expected) < MAILS:
@@ -256,30 +213,27 @@ async def test_everything_is_heard_once_under_faults_and_kills(graph: Graph) -> 
         await listener.look(feed_of(graph, client))
 
     assert sorted(listener.subjects) == sorted(expected)
-    assert {asked.fault for asked in graph.requests} >= set(RATES)
+    assert {asked.fault for asked in graph.requests} >= set(BAD_DAY)
     assert listener.repeated
 
 
 async def test_what_is_gone_or_unfinished_is_passed_over(graph: Graph) -> None:
     """A mail that was deleted before it could be read, and a draft of the person, are nobody's message."""
-    listener = Listener()
-    await begin(graph, listener)
+    listener = await begun(graph)
     ann = graph.person("Ann")
     gone = graph.mail(ann, "Gone", "x")
     graph.mail(ann, "Unfinished", "x", is_draft=True)
     graph.mail(ann, "Stays", "x")
     graph.world.discard(gone)
 
-    async with calling(graph) as client:
-        await listener.look(feed_of(graph, client))
+    await listener.hear(graph)
 
     assert listener.subjects == ["Stays"]
 
 
 async def test_a_mail_that_goes_while_it_is_read_is_passed_over(graph: Graph) -> None:
     """Somebody deletes it in the moment between its announcement and our asking for it."""
-    listener = Listener()
-    await begin(graph, listener)
+    listener = await begun(graph)
     gone = graph.mail(graph.person("Ann"), "Gone", "x")
     async with calling(graph) as client:
         with graph.holding("/messages/AAkAL") as release:
@@ -295,13 +249,11 @@ async def test_a_mail_that_goes_while_it_is_read_is_passed_over(graph: Graph) ->
 
 async def test_a_mail_that_is_marked_as_read_is_not_read_again(graph: Graph) -> None:
     """People read, flag and sort their mail all day: each of these would cost a request."""
-    listener = Listener()
-    await begin(graph, listener)
+    listener = await begun(graph)
     mail = graph.mail(graph.person("Ann"), "Once", "x")
-    async with calling(graph) as client:
-        await listener.look(feed_of(graph, client))
-        graph.world.touch(mail)
-        await listener.look(feed_of(graph, client))
+    await listener.hear(graph)
+    graph.world.touch(mail)
+    await listener.hear(graph)
 
     assert listener.subjects == ["Once"]
     assert len(graph.asked("/messages/AAkAL")) == 1
@@ -309,14 +261,12 @@ async def test_a_mail_that_is_marked_as_read_is_not_read_again(graph: Graph) -> 
 
 async def test_a_broken_mail_is_announced_and_does_not_stop_those_behind_it(graph: Graph) -> None:
     """There are mails that the service itself cannot read: it fails with each of them, for ever."""
-    listener = Listener()
-    await begin(graph, listener)
+    listener = await begun(graph)
     graph.mail(graph.person("Ann"), "Broken", "It begins", extra={"body": object()})
     graph.clock.advance(60)
     graph.mail(graph.person("Ann"), "Whole", "x")
 
-    async with calling(graph) as client:
-        await listener.look(feed_of(graph, client))
+    await listener.hear(graph)
 
     assert listener.subjects == ["Broken", "Whole"]
     assert listener.heard[0].text == f"Subject: Broken\n{UNREADABLE}\nIt begins"
@@ -324,14 +274,12 @@ async def test_a_broken_mail_is_announced_and_does_not_stop_those_behind_it(grap
 
 async def test_a_mail_that_says_nothing_at_all_does_not_stop_those_behind_it(graph: Graph) -> None:
     """Not even who wrote it can be had, for ever: that it came is said, and the folder goes on."""
-    listener = Listener()
-    await begin(graph, listener)
+    listener = await begun(graph)
     graph.mail(graph.person("Ann"), "Broken", "x", extra={"subject": object()})
     graph.clock.advance(60)
     graph.mail(graph.person("Ann"), "Whole", "x")
 
-    async with calling(graph) as client:
-        await listener.look(feed_of(graph, client))
+    await listener.hear(graph)
 
     assert [draft.text.partition("\n")[0] for draft in listener.heard] == [UNREAD, "<p>Subject: Whole</p>"]
 
@@ -361,8 +309,7 @@ async def test_a_mail_that_is_refused_is_announced_unless_all_is_refused(graph: 
 
 async def test_an_invitation_can_be_read(graph: Graph) -> None:
     """An invitation often has no text at all: what it is about is in its own fields."""
-    listener = Listener()
-    await begin(graph, listener)
+    listener = await begun(graph)
     zone = {"timeZone": "Europe/Berlin"}
     extra = {
         "@odata.type": "#microsoft.graph.eventMessageRequest",
@@ -374,8 +321,7 @@ async def test_an_invitation_can_be_read(graph: Graph) -> None:
     }
     graph.mail(graph.person("Ann"), "Planning", "<p></p>", extra=extra)
 
-    async with calling(graph) as client:
-        await listener.look(feed_of(graph, client))
+    await listener.hear(graph)
 
     (draft,) = listener.heard
     assert draft.text == (
@@ -436,16 +382,14 @@ async def test_an_unknown_folder_needs_a_person(graph: Graph) -> None:
 
 async def test_without_permission_nothing_is_passed_over(graph: Graph) -> None:
     """With the outside of mails only, what they say would be lost: the place waits until the permission is there."""
-    listener = Listener()
-    await begin(graph, listener)
+    listener = await begun(graph)
     graph.mail(graph.person("Ann"), "Secret", "<p>x</p>")
     async with calling(graph, Keys(graph, ("Mail.ReadBasic",))) as client:
         with pytest.raises(MissingScope):
             await listener.look(feed_of(graph, client))
     assert listener.heard == []
 
-    async with calling(graph) as client:
-        await listener.look(feed_of(graph, client))
+    await listener.hear(graph)
 
     assert listener.subjects == ["Secret"]
 
@@ -464,21 +408,18 @@ async def test_a_checkpoint_that_cannot_be_read_begins_from_now_and_is_told(grap
 
 async def test_a_link_to_elsewhere_is_not_followed(graph: Graph) -> None:
     """The configured address may change: a token goes only there, and the folder is read anew from it."""
-    listener = Listener()
-    await begin(graph, listener)
+    listener = await begun(graph)
     graph.mail(graph.person("Ann"), "Still heard", "x")
     listener.checkpoint = listener.checkpoint.replace("127.0.0.1", "127.0.0.2")
 
-    async with calling(graph) as client:
-        await listener.look(feed_of(graph, client))
+    await listener.hear(graph)
 
     assert listener.subjects == ["Still heard"]
 
 
 async def test_a_mail_that_arrives_much_later_than_its_time_is_heard(graph: Graph) -> None:
     """A mail that somebody moves in days later has its old time; only what came before listening began is left out."""
-    listener = Listener()
-    await begin(graph, listener)
+    listener = await begun(graph)
     late = graph.mail(graph.person("Ann"), "Late", "x", folder="archive")
     graph.clock.advance(timedelta(days=2).total_seconds())
     graph.mail(graph.person("Bea"), "Today", "x")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -12,19 +11,13 @@ from harken.sources.microsoft.sent import SentMessages, reference
 from harken.sources.outlook import source as outlook
 from harken.sources.outlook.checkpoint import OVERLAP
 from harken.sources.outlook.mail import closing_id
-from tests.graph.service import Graph, serving
+from tests.graph.service import Graph
 from tests.sources.microsoft.outlook_rig import Listener, at_once, calling, feed_of, settings
 
 HER, HIM = "11111111-0000-0000-0000-000000000001", "11111111-0000-0000-0000-000000000002"
 
 
-@pytest.fixture
-def graph() -> Iterator[Graph]:
-    """A service whose clock stands: a test says when time passes."""
-    with serving(seed=5) as service:
-        service.limits.is_on = False
-        service.clock.freeze()
-        yield service
+pytestmark = pytest.mark.usefixtures("unlimited")
 
 
 async def listen(graph: Graph, listener: Listener, account: str, sent: SentMessages | None = None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
@@ -19,7 +18,7 @@ from harken.sources.microsoft.sent import SentMessages, reference
 from harken.sources.outlook.mail import closing_id
 from harken.sources.outlook.sender import LOOKED_FOR, MAX_CHARS, OutlookSender
 from tests.graph.faults import Fault
-from tests.graph.service import Graph, serving
+from tests.graph.service import Graph
 from tests.graph.shapes import mail_id
 from tests.graph.world import Mail, Person
 from tests.sources.microsoft.outlook_rig import NAME, Listener, calling, feed_of, settings, somebody_is_inside
@@ -37,13 +36,7 @@ RATES: Final = {
 }
 
 
-@pytest.fixture
-def graph() -> Iterator[Graph]:
-    """A service whose clock stands."""
-    with serving(seed=9) as service:
-        service.limits.is_on = False
-        service.clock.freeze()
-        yield service
+pytestmark = pytest.mark.usefixtures("unlimited")
 
 
 def stored(mail: Mail, **changes: str) -> Message:

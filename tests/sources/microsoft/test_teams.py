@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,16 +14,9 @@ from harken.sources.teams.polling import LOOKS_AT_ONCE, MOST_CLOSE, MOST_REFUSAL
 from harken.sources.teams.settings import POLL_SECONDS
 from tests.graph.faults import Fault
 from tests.graph.service import Graph
-from tests.sources.microsoft.teams_rig import POLL, rigged, standing_service
+from tests.sources.microsoft.teams_rig import POLL, begun, rigged
 
 SOON_SECONDS = 10.0
-
-
-@pytest.fixture
-def graph() -> Iterator[Graph]:
-    """A service whose clock stands until somebody moves it."""
-    with standing_service() as service:
-        yield service
 
 
 async def test_only_what_is_said_after_the_first_start_arrives(graph: Graph) -> None:
@@ -119,9 +111,7 @@ async def test_edits_and_deletions_arrive_although_the_list_does_not_show_them(g
     ann = graph.person("Ann")
     chat = graph.chat(ann)
     graph.say(chat, ann, "<p>old</p>")
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph) as rig:
         first, second = graph.say(chat, ann, "<p>one</p>"), graph.say(chat, ann, "<p>two</p>")
         graph.say(chat, ann, "<p>three</p>")
         await rig.go_round(4)
@@ -137,9 +127,7 @@ async def test_a_message_that_was_edited_before_it_was_read_is_a_new_one(graph: 
     ann = graph.person("Ann")
     chat = graph.chat(ann)
     graph.say(chat, ann, "<p>old</p>")
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph) as rig:
         message = graph.say(chat, ann, "<p>one</p>")
         gone = graph.say(chat, ann, "<p>oops</p>")
         graph.say(chat, ann, "<p>two</p>")
@@ -157,9 +145,7 @@ async def test_what_is_edited_or_deleted_arrives_with_the_next_look(graph: Graph
     rounds = 0
     late: dict[str, int] = {}  # how many rounds each change took
     pending: dict[str, int] = {}
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph) as rig:
         said = [(chat, graph.say(chat, ann, "<p>one</p>"), graph.say(chat, ann, "<p>two</p>")) for chat in chats]
         for chat in chats:
             graph.say(chat, ann, "<p>three</p>")
@@ -192,9 +178,7 @@ async def test_looking_for_edits_ends_in_a_quiet_chat(graph: Graph) -> None:
     """Microsoft asks not to be polled without need: an hour after the last word only the list is read."""
     ann = graph.person("Ann")
     chat = graph.chat(ann)
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph) as rig:
         graph.say(chat, ann, "<p>one</p>")
         await rig.go_round(int(3_700 / POLL))
         reads = len(graph.asked("/messages"))
@@ -209,20 +193,18 @@ async def test_however_many_chats_are_busy_only_some_are_looked_at_in_a_round(gr
     """All who use the app share what Microsoft allows it: twenty requests a second in an organisation."""
     ann = graph.person("Ann")
     chats = [graph.chat(ann, topic=f"t{number}") for number in range(3 * MOST_CLOSE)]
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph) as rig:
         for chat in chats:
             graph.say(chat, ann, "<p>one</p>")
         await rig.go_round(1)
         assert len(rig.kept.drafts) == len(chats)
-        begun = len(graph.asked("/messages"))
+        first = len(graph.asked("/messages"))
         rounds = 60
         counts: list[int] = []
         rig.time.at_leaps.append(lambda: counts.append(len(graph.asked("/messages"))))
         await rig.go_round(rounds)
-        assert counts[-1] - begun <= rounds * (MOST_CLOSE + LOOKS_AT_ONCE)
-        looked_at = {entry.path for entry in graph.asked("/messages")[begun:]}
+        assert counts[-1] - first <= rounds * (MOST_CLOSE + LOOKS_AT_ONCE)
+        looked_at = {entry.path for entry in graph.asked("/messages")[first:]}
         assert len(looked_at) == len(chats), "the others have their turns"
 
 
@@ -230,9 +212,7 @@ async def test_what_the_system_says_is_left_out(graph: Graph) -> None:
     """That a chat was renamed is nothing anybody said."""
     ann = graph.person("Ann")
     chat = graph.chat(ann, topic="One")
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph) as rig:
         graph.rename(chat, ann, "Two")
         graph.say(chat, ann, "<p>hi</p>")
         (draft,) = await rig.go_round(2)
@@ -243,9 +223,7 @@ async def test_a_muted_chat_and_a_muted_bot_are_not_heard(graph: Graph) -> None:
     """A bot is muted by its id: anybody can call themselves what it is called."""
     ann, bot = graph.person("Ann"), graph.person("Build", is_bot=True)
     chat, lunch = graph.chat(ann, topic="Work"), graph.chat(ann, topic="Lunch")
-    async with rigged(graph, muted=("lunch", bot.id)) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph, muted=("lunch", bot.id)) as rig:
         graph.say(lunch, ann, "<p>pizza?</p>")
         graph.say(chat, bot, "<p>build 1</p>")
         graph.say(chat, graph.person("Build"), "<p>I am no bot</p>")
@@ -262,9 +240,7 @@ async def test_only_watched_chats_are_read_where_some_are_named(graph: Graph) ->
     """Who names chats wants these and no others, by topic or by id."""
     ann = graph.person("Ann")
     one, two, three = (graph.chat(ann, topic=topic) for topic in ("One", "Two", "Three"))
-    async with rigged(graph, watched=("ONE", two.id)) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph, watched=("ONE", two.id)) as rig:
         for chat in (one, two, three):
             graph.say(chat, ann, chat.topic or "")
         await rig.go_round(2)
@@ -281,9 +257,7 @@ async def test_mentions_quotes_and_attachments_become_text(graph: Graph) -> None
         "messageSender": {"user": {"displayName": "Bob <x>"}},
     }
     html = '<attachment id="17"></attachment><p><at id="0">Robin</at> see <b>this</b></p>'
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph) as rig:
         graph.say(
             chat,
             ann,
@@ -308,9 +282,7 @@ async def test_a_chat_that_fails_is_read_later_and_the_others_now(graph: Graph) 
     """One broken chat must not hold up the rest, nor be forgotten."""
     ann = graph.person("Ann")
     good, bad = graph.chat(ann, topic="good"), graph.chat(ann, topic="bad")
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph) as rig:
         graph.say(bad, ann, "<p>later</p>")
         rig.time.pass_by(60)
         graph.say(good, ann, "<p>now</p>")
@@ -326,9 +298,7 @@ async def test_a_chat_that_goes_on_refusing_us_is_left_alone_until_something_new
     """It is asked a few times, people are told, everything else goes on; and when it opens, nothing was missed."""
     ann = graph.person("Ann")
     closed, open_chat = graph.chat(ann, topic="closed"), graph.chat(ann, topic="open")
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph) as rig:
         graph.say(closed, ann, "<p>one</p>")
         # Listed, and not to be found under its id.
         graph.world.chats["elsewhere"] = graph.world.chats.pop(closed.id)
@@ -350,9 +320,7 @@ async def test_while_the_service_fails_people_see_when_it_is_tried_again(graph: 
     ann = graph.person("Ann")
     chat = graph.chat(ann)
     states: list[SourceHealth] = []
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph) as rig:
         graph.say(chat, ann, "<p>hi</p>")
         graph.fail_next(Fault.SERVER_ERROR, path="/me/chats", times=5)
         rig.time.at_leaps.append(lambda: states.append(rig.source.health()))
@@ -391,8 +359,6 @@ async def test_an_ended_sign_in_is_told_and_the_place_is_kept(graph: Graph) -> N
         with pytest.raises(NeedsPerson):
             await rig.go_round(1)
         assert rig.kept.checkpoint == ""
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph) as rig:
         graph.say(chat, ann, "<p>hi</p>")
         assert [draft.text for draft in await rig.go_round(1)] == ["<p>hi</p>"]

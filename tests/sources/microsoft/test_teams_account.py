@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.graph.service import Graph
-from tests.sources.microsoft.teams_rig import Rig, rigged, standing_service
-
-
-@pytest.fixture
-def graph() -> Iterator[Graph]:
-    """A service whose clock stands until somebody moves it."""
-    with standing_service() as service:
-        yield service
+from tests.sources.microsoft.teams_rig import Rig, rigged
 
 
 def sign_in_as(rig: Rig, name: str) -> None:

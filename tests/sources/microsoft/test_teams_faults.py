@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator, Mapping
 from contextlib import aclosing, suppress
 from typing import Final
 
 import anyio
-import pytest
 
-from tests.graph.faults import Fault
+from tests.graph.faults import BAD_DAY
 from tests.graph.service import Graph
 from tests.graph.world import Chat
-from tests.sources.microsoft.teams_rig import Enough, Rig, rigged, standing_service
+from tests.sources.microsoft.teams_rig import Enough, Rig, rigged
 
 CHATS: Final = 60
 MESSAGES: Final = 600
@@ -26,18 +24,6 @@ KILLED: Final = 0.5
 MOST_TRIES: Final = 40
 TOO_MANY: Final = 429
 NAIVE_SECONDS: Final = 5.0
-RATES: Final[Mapping[Fault, float]] = {
-    Fault.SERVER_ERROR: 0.03,
-    Fault.BAD_GATEWAY: 0.02,
-    Fault.UNAVAILABLE: 0.03,
-    Fault.GATEWAY_TIMEOUT: 0.02,
-    Fault.THROTTLED: 0.03,
-    Fault.RESET: 0.03,
-    Fault.LOST: 0.02,
-    Fault.TRUNCATED: 0.03,
-    Fault.REORDERED: 0.05,
-    Fault.DUPLICATED: 0.05,
-}
 
 
 _log = logging.getLogger(__name__)
@@ -45,13 +31,6 @@ _log = logging.getLogger(__name__)
 
 class Chance(random.Random):
     """Chance that is the same on every machine."""
-
-
-@pytest.fixture
-def graph() -> Iterator[Graph]:
-    """A service whose clock stands until somebody moves it."""
-    with standing_service(seed=23) as service:
-        yield service
 
 
 async def run_and_be_killed(rig: Rig, chance: Chance, *, rounds: int) -> bool:
@@ -97,7 +76,7 @@ async def test_everything_arrives_once_and_in_order_under_faults_and_kills(graph
         await rig.go_round(1)
         rig.time.pass_by(1)
         begun, asked = rig.time.monotonic(), len(graph.requests)
-        graph.faults(**{fault.value: rate for fault, rate in RATES.items()}, under="/v1.0/")
+        graph.faults(**BAD_DAY, under="/v1.0/")
         for _ in range(WAVES):
             speak(graph, chance, chats, said)
             for _ in range(RUNS_PER_WAVE):
@@ -116,7 +95,7 @@ async def test_everything_arrives_once_and_in_order_under_faults_and_kills(graph
     assert got == said
     assert len(rig.kept.drafts) == sum(len(texts) for texts in said.values())
     assert kills >= WAVES
-    assert len({entry.fault for entry in graph.requests if entry.fault}) > len(RATES) // 2
+    assert len({entry.fault for entry in graph.requests if entry.fault}) > len(BAD_DAY) // 2
     assert [entry.path for entry in graph.requests if entry.status == TOO_MANY and not entry.fault] == []
 
 

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from harken.model import INBOX, Attention, Message, MessageId, MessageKind, OutgoingReply, Sender, Trust
 from harken.sources.microsoft.sent import SentMessages
 from tests.graph.service import Graph
 from tests.graph.world import Chat, ChatMessage
-from tests.sources.microsoft.teams_rig import NAME, Rig, rigged, standing_service
-
-
-@pytest.fixture
-def graph() -> Iterator[Graph]:
-    """A service whose clock stands until somebody moves it."""
-    with standing_service() as service:
-        yield service
+from tests.sources.microsoft.teams_rig import NAME, Rig, begun, rigged
 
 
 async def answered(rig: Rig, chat: Chat) -> ChatMessage:
@@ -54,9 +45,7 @@ async def test_an_answer_of_the_agent_that_the_person_corrects_is_not_the_person
     """Without its last line an answer looks like an instruction of the owner: it is known by its id, for ever."""
     chat = graph.chat(graph.person("Ann"))
     graph.say(chat, chat.members[1], "<p>old</p>")
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(60)
+    async with begun(graph, seconds=60) as rig:
         own = await answered(rig, chat)
         rig.time.pass_by(120)
         if is_restarted:
@@ -72,9 +61,7 @@ async def test_an_answer_of_the_agent_that_the_person_corrects_is_not_the_person
 async def test_our_own_words_are_known_by_their_id_whoever_is_said_to_have_written_them(graph: Graph) -> None:
     """Who is signed in may be known wrongly for a moment: the id was given to us, and to nobody else."""
     chat = graph.chat(graph.person("Ann"))
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(60)
+    async with begun(graph, seconds=60) as rig:
         graph.say(chat, chat.members[1], "<p>hi</p>")
         own = graph.say(chat, graph.person("Bob"), "<p>done</p>")
         rig.sent.note(f"{chat.id}/{own.id}")
@@ -85,9 +72,7 @@ async def test_a_reaction_is_no_edit(graph: Graph) -> None:
     """A thumb on a message changes when it was modified and not what it says: nobody is to be woken by it again."""
     ann = graph.person("Ann")
     chat = graph.chat(ann)
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(60)
+    async with begun(graph, seconds=60) as rig:
         plain, edited = graph.say(chat, ann, "<p>one</p>"), graph.say(chat, ann, "<p>two</p>")
         early = graph.say(chat, ann, "<p>three</p>")
         graph.clock.advance(1)
@@ -127,9 +112,7 @@ async def test_half_an_emoji_keeps_nobody_from_being_heard(graph: Graph) -> None
     """A text that was cut in the middle of a letter stands in one chat; it and the others go on."""
     ann = graph.person("Ann")
     bad, good = graph.chat(ann), graph.chat(ann, topic="good")
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(60)
+    async with begun(graph, seconds=60) as rig:
         graph.say(bad, ann, "<p>cut \ud83d</p>")
         graph.say(good, ann, "<p>are you there?</p>")
         await rig.go_round(2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,9 +20,7 @@ from harken.model import (
     Attention,
     Consumer,
     Message,
-    MessageId,
     NewMessage,
-    OutgoingReply,
     Reader,
     Sender,
     SessionKey,
@@ -43,56 +40,33 @@ from harken.sources.teams.settings import TeamsSettings
 from harken.store.sqlite import open_store
 from tests.graph.faults import Fault
 from tests.graph.service import Graph
-from tests.graph.world import Chat, ChatMessage, Person
-from tests.sources.microsoft.loopback import Reply, Visit, calling, refused, told
-from tests.sources.microsoft.teams_rig import NAME, Rig, rigged, standing_service
+from tests.graph.world import Chat
+from tests.sources.microsoft.loopback import Calling, Reply, Visit, calling, refused, told
+from tests.sources.microsoft.teams_rig import (
+    NAME,
+    Rig,
+    asked_in,
+    begun,
+    reply,
+    rigged,
+    said_by_us,
+    standing_service,
+    stored,
+)
 
 WORKING: Final = "An agent is working on this."
 REQUESTS: Final = 4  # look, hold, look, edit
-
-
-@pytest.fixture
-def graph() -> Iterator[Graph]:
-    """A service whose clock stands until somebody moves it."""
-    with standing_service() as service:
-        yield service
-
-
-def stored(chat: Chat, said: ChatMessage, sender: Person, name: str = "") -> Message:
-    """Return what somebody said as it is stored."""
-    return Message(
-        id=MessageId("m1"),
-        mailbox=INBOX,
-        seq=1,
-        received_at=said.created,
-        source=NAME,
-        sender=Sender(sender.id, name or sender.name),
-        text="hi",
-        trust=Trust.KNOWN,
-        attention=Attention.WAKE,
-        conversation=chat.id,
-        upstream_id=f"{chat.id}/{said.id}",
-        sent_at=said.created,
-        meta={"chat_type": chat.kind},
-    )
-
-
-def asked_in(graph: Graph, *, topic: str | None = None, name: str = "") -> tuple[Chat, Message]:
-    """Let Ann ask something: in a chat with her, or in a group that has a topic."""
-    ann = graph.person("Ann")
-    chat = graph.chat(ann, topic=topic)
-    return chat, stored(chat, graph.say(chat, ann, "<p>done?</p>"), ann, name)
-
-
-def reply(to: Message, body: str = "It is done.", key: str = "o-1") -> OutgoingReply:
-    """Return a reply on its way out."""
-    return OutgoingReply(key=key, to=to, body=body, author="claude-code")
 
 
 def holding(rig: Rig, sent: SentMessages | None = None) -> TeamsSender:
     """Return what sends replies of an Agent User, as a daemon that has just started."""
     settings = msgspec.structs.replace(rig.settings, placeholder=WORKING)
     return TeamsSender(settings, rig.client, sent or rig.sent, lambda: rig.graph.me.id, rig.graph.clock)
+
+
+def sender_of(far: Calling) -> TeamsSender:
+    """Return what sends replies through a service that answers as a test says."""
+    return TeamsSender(TeamsSettings(name=NAME), far.client, SentMessages(), lambda: "me", far.time.clock)
 
 
 def placed(message: Message, text: str = WORKING) -> str:
@@ -115,10 +89,9 @@ async def test_in_a_group_the_person_who_asked_is_named(graph: Graph) -> None:
     """Others read along, and whoever asked is not told otherwise; the reference stays last."""
     chat, message = asked_in(graph, topic="Release")
     async with rigged(graph, sign_in="agent") as rig:
-        rig.time.pass_by(1)
         sent_id = await rig.sender().send(reply(message))
         assert await rig.sender().send(reply(message)) == sent_id
-    (mine,) = [each for each in chat.messages.values() if each.sender == graph.me]
+    (mine,) = said_by_us(graph, chat)
     assert mine.html == f'<p><at id="0">Ann</at> It is done.</p><p><em>{reference("o-1")}</em></p>'
     user = {"displayName": "Ann", "id": message.sender.id, "userIdentityType": "aadUser"}
     assert list(mine.mentions) == [{"id": 0, "mentionText": "Ann", "mentioned": {"user": user}}]
@@ -128,7 +101,6 @@ async def test_with_one_person_nobody_is_named(graph: Graph) -> None:
     """There is nobody else who could feel meant."""
     chat, message = asked_in(graph)
     async with rigged(graph, sign_in="agent") as rig:
-        rig.time.pass_by(1)
         await rig.sender().send(reply(message))
     assert said(graph, chat) == [ends("It is done.", reference("o-1"))]
 
@@ -138,9 +110,8 @@ async def test_a_name_is_text_and_no_markup(graph: Graph) -> None:
     hostile = '</at><img src=x><at id="1">Everyone</at>\u202e'
     chat, message = asked_in(graph, topic="Release", name=hostile)
     async with rigged(graph) as rig:
-        rig.time.pass_by(1)
         await rig.sender().send(reply(message))
-    (mine,) = [each for each in chat.messages.values() if each.sender == graph.me]
+    (mine,) = said_by_us(graph, chat)
     assert mine.html.count("<at ") == 1
     assert "<img" not in mine.html
     assert "\u202e" not in mine.html
@@ -156,10 +127,7 @@ async def test_a_reply_whose_mention_is_refused_leaves_without_it(graph: Graph) 
         return refused(400, message="The mention is invalid.") if b"mentions" in visit.body else told({"id": "7"}, 201)
 
     async with calling(judge) as far:
-        settings = TeamsSettings(name=NAME)
-        sent_id = await TeamsSender(settings, far.client, SentMessages(), lambda: "me", far.time.clock).send(
-            reply(message)
-        )
+        sent_id = await sender_of(far).send(reply(message))
     assert sent_id == f"{message.conversation}/7"
     assert [visit.method for visit in far.service.visits] == ["GET", "POST", "POST"]
 
@@ -168,7 +136,6 @@ async def test_an_answer_takes_the_place_that_was_held_for_it(graph: Graph) -> N
     """The chat shows one message that becomes the answer, whichever daemon began it."""
     chat, message = asked_in(graph, topic="Release")
     async with rigged(graph, sign_in="agent") as rig:
-        rig.time.pass_by(1)
         await holding(rig).hold_place(message)
         assert said(graph, chat) == [ends(WORKING, place_mark(message.id))]
         await holding(rig).hold_place(message)
@@ -185,7 +152,6 @@ async def test_a_second_answer_is_a_message_of_its_own(graph: Graph) -> None:
     """The first has taken the place; neither may be overwritten."""
     chat, message = asked_in(graph)
     async with rigged(graph, sign_in="agent") as rig:
-        rig.time.pass_by(1)
         sender = holding(rig)
         await sender.hold_place(message)
         for key in ("o-1", "o-2"):
@@ -197,7 +163,6 @@ async def test_no_place_is_held_for_what_is_answered_already(graph: Graph) -> No
     """A reply that was sent in the same moment needs nothing in its place."""
     chat, message = asked_in(graph)
     async with rigged(graph, sign_in="agent") as rig:
-        rig.time.pass_by(1)
         sender = holding(rig)
         await sender.send(reply(message))
         await sender.hold_place(message)
@@ -209,10 +174,9 @@ async def test_an_answer_is_sent_where_its_place_cannot_be_edited(graph: Graph) 
     """Somebody took the placeholder away: the answer is a new message, and the only one."""
     chat, message = asked_in(graph)
     async with rigged(graph, sign_in="agent") as rig:
-        rig.time.pass_by(1)
         sender = holding(rig)
         await sender.hold_place(message)
-        (placeholder,) = [each for each in chat.messages.values() if each.sender == graph.me]
+        (placeholder,) = said_by_us(graph, chat)
         graph.delete(chat, placeholder)
         await sender.send(reply(message))
     assert [each.status for each in graph.asked("/messages/", "PATCH")] == [403]
@@ -234,8 +198,7 @@ async def test_a_place_that_may_not_be_edited_is_taken_back(graph: Graph) -> Non
                 return told({"id": "7"}, 201)
 
     async with calling(judge) as far:
-        settings = TeamsSettings(name=NAME)
-        await TeamsSender(settings, far.client, SentMessages(), lambda: "me", far.time.clock).send(reply(message))
+        await sender_of(far).send(reply(message))
     told_to = [(visit.method, visit.target.partition("/messages")[2]) for visit in far.service.visits]
     assert told_to[1:] == [("PATCH", "/5"), ("POST", ""), ("POST", "/5/softDelete")]
 
@@ -245,7 +208,6 @@ async def test_a_placeholder_that_shows_after_the_answer_is_taken_away(graph: Gr
     """It was on its way while the answer was written, which did not see it: nobody may be left waiting beside it."""
     chat, message = asked_in(graph)
     async with rigged(graph, sign_in="agent") as rig:
-        rig.time.pass_by(1)
         sender = holding(rig)
         graph.fail_next(Fault.DELAYED, path="/messages", method="POST")
         with pytest.raises(Unavailable):
@@ -264,7 +226,6 @@ async def test_every_placeholder_of_a_message_is_taken_away(graph: Graph) -> Non
     """Each daemon that ended in the wrong moment may have left one."""
     chat, message = asked_in(graph)
     async with rigged(graph, sign_in="agent") as rig:
-        rig.time.pass_by(1)
         sender = holding(rig)
         sent_id = await sender.send(reply(message))
         for _ in range(2):
@@ -278,7 +239,6 @@ async def test_words_of_the_person_under_which_a_placeholder_is_quoted_stay(grap
     chat, message = asked_in(graph)
     quote = f"<p>Ann, do not wait for this:</p><blockquote>{placed(message)}</blockquote>"
     async with rigged(graph) as rig:
-        rig.time.pass_by(1)
         sender = holding(rig)
         graph.say(chat, graph.me, quote)
         await sender.leave_place(message)
@@ -300,10 +260,7 @@ async def test_a_placeholder_that_somebody_took_away_keeps_none_of_the_others(gr
         return refused(404, "NotFound") if "/messages/5" in visit.target else told({})
 
     async with calling(judge) as far:
-        settings = TeamsSettings(name=NAME)
-        await TeamsSender(settings, far.client, SentMessages(), lambda: "me", far.time.clock).clear_place(
-            message, ["c/9"]
-        )
+        await sender_of(far).clear_place(message, ["c/9"])
     deleted = [visit.target.partition("/messages")[2] for visit in far.service.visits if visit.method == "POST"]
     assert deleted == ["/5/softDelete", "/6/softDelete"]
 
@@ -384,9 +341,7 @@ async def test_what_may_not_be_deleted_says_where_the_answer_is_and_the_answer_s
         return told({}) if status == 200 or visit.method == "PATCH" else refused(status, "Forbidden")
 
     async with calling(judge) as far:
-        settings = TeamsSettings(name=NAME)
-        sender = TeamsSender(settings, far.client, SentMessages(), lambda: "me", far.time.clock)
-        await sender.clear_place(message, [f"{message.conversation}/5"])
+        await sender_of(far).clear_place(message, [f"{message.conversation}/5"])
     told_to = [(visit.method, visit.target.partition("/messages")[2]) for visit in far.service.visits]
     written = [each for each in told_to if each[0] != "GET"]
     assert written == [("POST", "/6/softDelete"), *([("PATCH", "/6")] if status == 403 else [])]
@@ -398,7 +353,6 @@ async def test_an_edit_without_an_answer_is_looked_for_before_anything_is_sent(g
     """Whether the edit happened or not: there is one message in the end, and it is the answer."""
     chat, message = asked_in(graph)
     async with rigged(graph, sign_in="agent") as rig:
-        rig.time.pass_by(1)
         await holding(rig).hold_place(message)
         place = list(chat.messages)[-1]
         graph.fail_next(fault, path=f"/messages/{place}")
@@ -415,7 +369,6 @@ async def test_wherever_the_daemon_ends_there_is_one_answer(graph: Graph, reques
     """Holding a place and answering are four requests: after any of them the next daemon must find what was done."""
     chat, message = asked_in(graph)
     async with rigged(graph, sign_in="agent") as rig:
-        rig.time.pass_by(1)
         rig.keys.end_after(requests)
         async with anyio.create_task_group() as group:
 
@@ -440,9 +393,7 @@ async def test_wherever_the_daemon_ends_there_is_one_answer(graph: Graph, reques
 async def test_neither_placeholder_nor_edits_are_heard(graph: Graph, *, is_restarted: bool) -> None:
     """With a person's sign-in they come from the account of the person, who must be heard and has said none of it."""
     chat, message = asked_in(graph)
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph) as rig:
         for step in ("hold_place", "leave_place", "send"):
             sender = holding(rig)
             await (sender.send(reply(message)) if step == "send" else getattr(sender, step)(message))
@@ -458,9 +409,7 @@ async def test_neither_placeholder_nor_edits_are_heard(graph: Graph, *, is_resta
 async def test_that_a_placeholder_was_taken_away_is_not_heard(graph: Graph) -> None:
     """With a person's sign-in it would read as if the person had taken a word back, also after a restart."""
     chat, message = asked_in(graph)
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph) as rig:
         sent_id = await holding(rig).send(reply(message))
         graph.say(chat, graph.me, placed(message))
         assert await rig.go_round(2) == []
@@ -479,18 +428,7 @@ def test_whatever_somebody_is_called_an_answer_has_at_most_one_mention_and_ends_
     name: str, body: str
 ) -> None:
     """The service refuses a text whose tags do not fit its mentions, and we know an answer by its end."""
-    message = Message(
-        id=MessageId("m1"),
-        mailbox=INBOX,
-        seq=1,
-        received_at=datetime(2026, 1, 1, tzinfo=UTC),
-        source=NAME,
-        sender=Sender("a", name),
-        text="hi",
-        trust=Trust.KNOWN,
-        attention=Attention.WAKE,
-        meta={"chat_type": "group"},
-    )
+    message = stored("c", datetime(2026, 1, 1, tzinfo=UTC), sender=Sender("a", name), kind="group")
     content = answer(body, reference("o-1"), is_for_person=True, named=whom_to_name(message, "me"))
     assert content.html.count("<at ") == len(content.mentions) <= 1
     assert words(content.html).endswith(words(reference("o-1")))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.model import MessageKind, Priority, Sender
-from harken.sources.microsoft.responses import Json
+from harken.sources.payload import Json
 from harken.sources.teams.messages import (
     ChatMessage,
     TeamsChat,
@@ -150,16 +150,6 @@ def test_a_place_of_others_is_refused(checkpoint: str) -> None:
     """To begin anew by itself would pass over what was said meanwhile."""
     with pytest.raises(UserError):
         TeamsCheckpoint.load(checkpoint)
-
-
-def test_a_reaction_is_no_message_and_no_edit() -> None:
-    """It changes when a message was modified, and nothing that was said."""
-    place = TeamsCheckpoint(0, 0, 0)
-    first = ChatMessage("1", 5_000, 5_000, is_deleted=False, is_edited=False, json={})
-    assert place.kind_of("c", first) is MessageKind.MESSAGE
-    place.read("c", "g", [first])
-    liked = ChatMessage("1", 5_000, 9_000, is_deleted=False, is_edited=False, json={})
-    assert (place.kind_of("c", first), place.kind_of("c", liked)) == (None, None)
 
 
 def test_quiet_chats_are_forgotten_and_go_on_where_they_were() -> None:

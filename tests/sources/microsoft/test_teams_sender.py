@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -11,66 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import Forbidden, UserError
-from harken.model import INBOX, OWNER_ID, Attention, Message, MessageId, OutgoingReply, Sender, Trust
+from harken.model import OWNER_ID
 from harken.sources.microsoft.sent import MAX_IDS, SentMessages, reference
 from tests.graph.service import Graph
-from tests.graph.world import Chat, ChatMessage
-from tests.sources.microsoft.teams_rig import NAME, rigged, standing_service
+from tests.sources.microsoft.teams_rig import asked_in, begun, reply, rigged, said_by_us, stored
 
+DONE: Final = "It is **done**."
 MARKED: Final = "Written by an AI agent on my behalf."
-
-
-@pytest.fixture
-def graph() -> Iterator[Graph]:
-    """A service whose clock stands until somebody moves it."""
-    with standing_service() as service:
-        yield service
-
-
-def stored(chat_id: str, said: ChatMessage, *, source: str = NAME) -> Message:
-    """Return what somebody said as it is stored."""
-    return Message(
-        id=MessageId("m1"),
-        mailbox=INBOX,
-        seq=1,
-        received_at=said.created,
-        source=source,
-        sender=Sender("a", "Ann"),
-        text="hi",
-        trust=Trust.KNOWN,
-        attention=Attention.WAKE,
-        conversation=chat_id,
-        upstream_id=f"{chat_id}/{said.id}",
-        sent_at=said.created,
-    )
-
-
-def reply(to: Message, body: str = "It is **done**.", key: str = "o-1") -> OutgoingReply:
-    """Return a reply on its way out."""
-    return OutgoingReply(key=key, to=to, body=body, author="claude-code")
-
-
-def asked_in(graph: Graph) -> tuple[Chat, Message]:
-    """Let Ann ask something."""
-    ann = graph.person("Ann")
-    chat = graph.chat(ann)
-    return chat, stored(chat.id, graph.say(chat, ann, "<p>done?</p>"))
-
-
-def answers(graph: Graph, chat: Chat) -> list[str]:
-    """Return what the account itself said in a chat."""
-    return [message.html for message in chat.messages.values() if message.sender == graph.me]
 
 
 async def test_a_reply_is_in_the_chat_once_with_a_line_that_says_who_wrote_it(graph: Graph) -> None:
     """With the person's own sign-in others cannot tell otherwise that an agent speaks."""
     chat, message = asked_in(graph)
     async with rigged(graph) as rig:
-        rig.time.pass_by(1)
-        sent_id = await rig.sender().send(reply(message))
-        assert await rig.sender().send(reply(message)) == sent_id
-    (html,) = answers(graph, chat)
-    assert html == f"<p>It is <strong>done</strong>.</p><p><em>{MARKED} {reference('o-1')}</em></p>"
+        sent_id = await rig.sender().send(reply(message, DONE))
+        assert await rig.sender().send(reply(message, DONE)) == sent_id
+    (mine,) = said_by_us(graph, chat)
+    assert mine.html == f"<p>It is <strong>done</strong>.</p><p><em>{MARKED} {reference('o-1')}</em></p>"
     assert sent_id == f"{chat.id}/{list(chat.messages)[-1]}"
 
 
@@ -78,28 +34,24 @@ async def test_reply_of_the_person_is_not_said_to_be_an_agents(graph: Graph) -> 
     """The reference stays, by which Harken knows it again; the sentence would be false."""
     chat, message = asked_in(graph)
     async with rigged(graph) as rig:
-        rig.time.pass_by(1)
-        await rig.sender().send(replace(reply(message), author=OWNER_ID))
-    (html,) = answers(graph, chat)
-    assert html == f"<p>It is <strong>done</strong>.</p><p><em>{reference('o-1')}</em></p>"
+        await rig.sender().send(replace(reply(message, DONE), author=OWNER_ID))
+    (mine,) = said_by_us(graph, chat)
+    assert mine.html == f"<p>It is <strong>done</strong>.</p><p><em>{reference('o-1')}</em></p>"
 
 
 async def test_two_replies_of_the_same_words_are_two(graph: Graph) -> None:
     """The key tells replies apart, not their text."""
     chat, message = asked_in(graph)
     async with rigged(graph) as rig:
-        rig.time.pass_by(1)
         await rig.sender().send(reply(message, "ok", "o-1"))
         await rig.sender().send(reply(message, "ok", "o-2"))
-    assert len(answers(graph, chat)) == 2
+    assert len(said_by_us(graph, chat)) == 2
 
 
 async def test_our_reply_is_not_heard_and_the_person_is(graph: Graph) -> None:
     """Both come from one account: who hears himself goes on for ever, and the owner must be heard."""
     chat, message = asked_in(graph)
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph) as rig:
         await rig.sender().send(reply(message))
         graph.say(chat, graph.me, "<p>And I say so too.</p>")
         (draft,) = await rig.go_round(2)
@@ -109,23 +61,19 @@ async def test_our_reply_is_not_heard_and_the_person_is(graph: Graph) -> None:
 async def test_our_reply_is_not_heard_after_a_restart(graph: Graph) -> None:
     """What was sent and not noted before the end is known by its last line."""
     chat, message = asked_in(graph)
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph) as rig:
         await rig.sender().send(reply(message))
         rig.sent = SentMessages()
         rig.restart()
         assert await rig.go_round(2) == []
-    assert len(answers(graph, chat)) == 1
+    assert len(said_by_us(graph, chat)) == 1
 
 
 async def test_what_others_write_with_our_line_is_heard(graph: Graph) -> None:
     """Else anybody could write what the agent never sees."""
     chat, _ = asked_in(graph)
     ann = chat.members[1]
-    async with rigged(graph) as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph) as rig:
         graph.say(chat, ann, f"<p>{reference('o-1')}</p>")
         assert len(await rig.go_round(2)) == 1
 
@@ -133,19 +81,17 @@ async def test_what_others_write_with_our_line_is_heard(graph: Graph) -> None:
 async def test_an_agent_user_does_not_hear_itself_and_claims_to_be_nobody_else(graph: Graph) -> None:
     """It has an account of its own: whatever comes from there is its own."""
     chat, message = asked_in(graph)
-    async with rigged(graph, sign_in="agent") as rig:
-        await rig.go_round(1)
-        rig.time.pass_by(1)
+    async with begun(graph, sign_in="agent") as rig:
         await rig.sender().send(reply(message))
         graph.say(chat, graph.me, "<p>by hand</p>")
         assert await rig.go_round(2) == []
-    assert MARKED not in answers(graph, chat)[0]
+    assert MARKED not in said_by_us(graph, chat)[0].html
 
 
 async def test_a_reply_goes_only_where_the_message_came_from(graph: Graph) -> None:
     """A message of another source names a conversation that means nothing here, or something else."""
     chat, message = asked_in(graph)
-    other = stored(chat.id, next(iter(chat.messages.values())), source="other")
+    other = stored(chat.id, graph.clock.now(), source="other")
     async with rigged(graph) as rig:
         with pytest.raises(Forbidden):
             await rig.sender().send(reply(other))

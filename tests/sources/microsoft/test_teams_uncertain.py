@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -11,58 +11,19 @@ import anyio
 import pytest
 
 from harken.errors import Unavailable, Uncertain
-from harken.model import INBOX, Attention, Message, MessageId, OutgoingReply, Sender, Trust
+from harken.model import Message, MessageId, OutgoingReply
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.teams.messages import NOT_ANSWERED, place_mark, standing_in
 from harken.sources.teams.sender import LOOK_AGAIN_SECONDS, MOST_PAGES, SETTLED, TeamsSender
 from harken.sources.teams.settings import TeamsSettings
 from tests.graph.faults import Fault
 from tests.graph.service import Graph
-from tests.graph.world import Chat, ChatMessage
 from tests.sources.microsoft.loopback import Fault as Broken
 from tests.sources.microsoft.loopback import Reply, Visit, calling, told
-from tests.sources.microsoft.teams_rig import NAME, Rig, rigged, standing_service
+from tests.sources.microsoft.teams_rig import NAME, Rig, asked_in, rigged, said_by_us, stored
 
 MANY: Final = 1_050  # more than were looked at once
 TRIES: Final = 20
-
-
-@pytest.fixture
-def graph() -> Iterator[Graph]:
-    """A service whose clock stands until somebody moves it."""
-    with standing_service() as service:
-        yield service
-
-
-def stored(chat_id: str, at: datetime, message_id: str = "1") -> Message:
-    """Return what somebody said as it is stored."""
-    return Message(
-        id=MessageId("m1"),
-        mailbox=INBOX,
-        seq=1,
-        received_at=at,
-        source=NAME,
-        sender=Sender("a", "Ann"),
-        text="hi",
-        trust=Trust.KNOWN,
-        attention=Attention.WAKE,
-        conversation=chat_id,
-        upstream_id=f"{chat_id}/{message_id}",
-        sent_at=at,
-    )
-
-
-def asked_in(graph: Graph) -> tuple[Chat, Message]:
-    """Let Ann ask something."""
-    ann = graph.person("Ann")
-    chat = graph.chat(ann)
-    said = graph.say(chat, ann, "<p>done?</p>")
-    return chat, stored(chat.id, said.created, said.id)
-
-
-def answers(graph: Graph, chat: Chat) -> list[ChatMessage]:
-    """Return what the account itself said in a chat."""
-    return [message for message in chat.messages.values() if message.sender == graph.me]
 
 
 @dataclass
@@ -121,14 +82,13 @@ async def test_a_reply_without_an_answer_is_in_the_chat_once_in_the_end(graph: G
     """Whether it happened, happens later or never does: it is looked for before it is repeated."""
     chat, message = asked_in(graph)
     async with rigged(graph) as rig:
-        rig.time.pass_by(1)
         row = Row(message, graph.clock.now)
         row.before_it_leaves.append(lambda: graph.fail_next(fault, path="/messages"))
         sent_id, _ = await send_at_last(rig, row)
         rig.time.pass_by(300)
         await rig.go_round(1)
     assert graph.asked("/messages", "POST")[0].fault == fault
-    (mine,) = answers(graph, chat)
+    (mine,) = said_by_us(graph, chat)
     assert sent_id == f"{chat.id}/{mine.id}"
 
 
@@ -138,18 +98,16 @@ async def test_a_reply_that_is_done_late_is_waited_for(graph: Graph, late_second
     graph.teams.late_seconds = late_seconds
     chat, message = asked_in(graph)
     async with rigged(graph) as rig:
-        rig.time.pass_by(1)
         row = Row(message, graph.clock.now)
         row.before_it_leaves.append(lambda: graph.fail_next(Fault.DELAYED, path="/messages"))
         await send_at_last(rig, row)
-    assert len(graph.asked("/messages", "POST")) == len(answers(graph, chat)) == 1
+    assert len(graph.asked("/messages", "POST")) == len(said_by_us(graph, chat)) == 1
 
 
 async def test_before_a_reply_is_repeated_it_is_looked_for_several_times(graph: Graph) -> None:
     """One look proves little: what was sent may be shown late."""
     chat, message = asked_in(graph)
     async with rigged(graph) as rig:
-        rig.time.pass_by(1)
         row = Row(message, graph.clock.now)
         row.before_it_leaves.append(lambda: graph.fail_next(Fault.RESET, path="/messages"))
         _, waits = await send_at_last(rig, row)
@@ -158,7 +116,7 @@ async def test_before_a_reply_is_repeated_it_is_looked_for_several_times(graph: 
     assert second.at - first.at >= SETTLED
     assert len(looks) >= 4
     assert max(waits) <= LOOK_AGAIN_SECONDS
-    assert len(answers(graph, chat)) == 1
+    assert len(said_by_us(graph, chat)) == 1
 
 
 async def test_that_a_reply_leaves_is_noted_right_before_it_does(graph: Graph) -> None:
@@ -170,7 +128,6 @@ async def test_that_a_reply_leaves_is_noted_right_before_it_does(graph: Graph) -
         asked.append([entry.method for entry in graph.requests])
 
     async with rigged(graph) as rig:
-        rig.time.pass_by(1)
         row = Row(message, graph.clock.now, before_it_leaves=[note])
         await row.send(rig.sender())
     assert asked == [["GET"]]
@@ -201,14 +158,13 @@ async def test_a_reply_is_found_behind_very_many_newer_messages(graph: Graph) ->
     """A busy chat must not hide that it is there."""
     chat, message = asked_in(graph)
     async with rigged(graph) as rig:
-        rig.time.pass_by(1)
         row = Row(message, graph.clock.now)
         sent_id = await row.send(rig.sender())
         for number in range(MANY):
             graph.clock.advance(0.1)
             graph.say(chat, chat.members[1], f"{number}")
         assert await row.send(rig.sender()) == sent_id
-    assert len(answers(graph, chat)) == 1
+    assert len(said_by_us(graph, chat)) == 1
 
 
 async def test_what_was_not_looked_at_to_its_end_may_hold_the_reply() -> None:
@@ -235,11 +191,10 @@ async def test_a_first_try_in_a_busy_chat_looks_only_where_it_could_be(graph: Gr
         graph.clock.advance(10)
         graph.say(chat, chat.members[1], f"{number}")
     async with rigged(graph) as rig:
-        rig.time.pass_by(1)
         row = Row(message, graph.clock.now, created_at=graph.clock.now())
         await row.send(rig.sender())
     assert len(graph.requests) <= 6
-    assert len(answers(graph, chat)) == 1
+    assert len(said_by_us(graph, chat)) == 1
 
 
 async def test_a_chat_that_does_not_answer_holds_up_no_other() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import ssl
-import stat
 import threading
 import webbrowser
 from collections.abc import Iterator
@@ -19,8 +18,8 @@ import httpx2
 import pytest
 from anyio import to_thread
 
-from harken.errors import HarkenError, NeedsPerson, Unavailable, UserError
-from harken.sources.microsoft.settings import AUTHORITY, DelegatedSettings
+from harken.errors import HarkenError, NeedsPerson, Unavailable
+from harken.sources.microsoft.settings import DelegatedSettings
 from harken.sources.microsoft.sign_in import (
     CodePrompt,
     DelegatedSignIn,
@@ -142,16 +141,6 @@ async def test_a_refused_code_says_what_the_person_must_do(desk: Desk, said: Sai
     assert await place.standing() == SignInStatus(action="sign in with: harken source login work")
 
 
-async def test_a_code_that_nobody_enters_is_given_up_in_time(desk: Desk) -> None:
-    """A service that says 'pending' for ever must not keep a command waiting for ever."""
-    desk.entra.device_life = 1
-    place = desk.sign_in_place()
-    pending = [refused("authorization_pending", 70016)] * 50
-
-    with anyio.fail_after(SECONDS), pytest.raises(NeedsPerson, match="not entered in time"):
-        await place.sign_in_by_code(lambda _: desk.entra.next.extend(pending))
-
-
 async def test_a_question_that_gets_lost_does_not_lose_the_code(desk: Desk) -> None:
     """The person is at the other device: a service that stumbles meanwhile must not make them begin again."""
     place = desk.sign_in_place()
@@ -161,16 +150,6 @@ async def test_a_question_that_gets_lost_does_not_lose_the_code(desk: Desk) -> N
         sign_in = await place.sign_in_by_code(lambda _: desk.entra.next.append(broken))
 
     assert sign_in.person.user_id == USER
-
-
-async def test_a_failed_sign_in_leaves_the_one_before_it_in_place(desk: Desk) -> None:
-    """Trying another account and changing one's mind must not sign the source out."""
-    place = await desk.signed_in()
-
-    with anyio.fail_after(SECONDS), pytest.raises(NeedsPerson):
-        await place.sign_in_by_code(lambda _: desk.entra.next.append(refused("authorization_declined")))
-
-    assert (await place.token()).startswith("access-")
 
 
 async def test_a_person_signs_in_in_the_browser(desk: Desk) -> None:
@@ -353,22 +332,6 @@ async def test_another_sign_in_takes_the_place_of_a_token_that_still_lasts(desk:
     assert "refresh_token" not in desk.entra.grants
 
 
-async def test_conditional_access_and_consent_are_told_apart_when_renewing(desk: Desk) -> None:
-    """One is for the person, with a second factor; the other may be for an administrator, at an address of theirs."""
-    place = await desk.signed_in()
-    desk.entra.next = [
-        refused("interaction_required", 50076, suberror="basic_action", claims="{}"),
-        refused("invalid_grant", 65001, suberror="consent_required"),
-    ]
-
-    with pytest.raises(NeedsPerson, match="second factor"):
-        await place.token(is_fresh=True)
-    with pytest.raises(NeedsPerson, match="nobody has allowed") as caught:
-        await place.token(is_fresh=True)
-
-    assert f"{desk.entra.origin}/{TENANT}/adminconsent?client_id={CLIENT}" in caught.value.action
-
-
 async def test_signing_out_removes_every_secret_and_is_seen_by_others(desk: Desk) -> None:
     """Signed out means signed out: nothing left on disk, and no process goes on with what it remembers."""
     place, other = await desk.signed_in(), desk.sign_in_place()
@@ -381,15 +344,6 @@ async def test_signing_out_removes_every_secret_and_is_seen_by_others(desk: Desk
         await place.token()
     assert caught.value.action == "sign in with: harken source login work"
     assert all(HUSH not in path.read_text() for path in desk.folder.iterdir())
-
-
-async def test_a_sign_in_outlives_the_process_in_a_private_file(desk: Desk) -> None:
-    """After a restart nobody must sign in again, and nobody else may read what makes that so."""
-    token = await (await desk.signed_in()).token()
-
-    assert await desk.sign_in_place().token() == token
-    assert stat.S_IMODE(desk.folder.stat().st_mode) == 0o700
-    assert {stat.S_IMODE(path.stat().st_mode) for path in desk.folder.iterdir()} == {0o600}
 
 
 async def test_a_damaged_file_counts_as_signed_out(desk: Desk) -> None:
@@ -478,24 +432,3 @@ async def test_a_renewal_that_is_cancelled_leaves_a_sign_in_that_works(desk: Des
             group.cancel_scope.cancel()
         desk.entra.gate.set()
         assert (await place.token(is_fresh=True)).startswith("access-")
-
-
-@pytest.mark.parametrize(
-    ("client_id", "tenant", "authority", "scopes"),
-    [
-        ("my app", TENANT, AUTHORITY, ("Chat.Read",)),
-        (CLIENT, "a/b", AUTHORITY, ("Chat.Read",)),
-        (CLIENT, TENANT, "http://login.microsoftonline.com", ("Chat.Read",)),
-        (CLIENT, TENANT, f"{AUTHORITY}/common", ("Chat.Read",)),
-        (CLIENT, TENANT, AUTHORITY, ()),
-        (CLIENT, TENANT, AUTHORITY, ("Chat.Read", "openid")),
-    ],
-)
-def test_settings_that_cannot_work_are_refused_before_anybody_is_asked(
-    client_id: str, tenant: str, authority: str, scopes: tuple[str, ...]
-) -> None:
-    """A typing error is the person's to correct: it is found at once, and names what to set."""
-    with pytest.raises(UserError, match="source work") as caught:
-        DelegatedSettings(name="work", client_id=client_id, tenant=tenant, authority=authority, scopes=scopes)
-
-    assert "sources.work." in caught.value.hint

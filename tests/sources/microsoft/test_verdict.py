@@ -21,7 +21,6 @@ from harken.sources.microsoft.responses import (
     ResponseFailure,
     ResponseRefresh,
     ResponseRetry,
-    broken_off,
     verdict_of,
 )
 
@@ -105,15 +104,6 @@ def test_scopes_are_read_from_graphs_sentence() -> None:
         assert isinstance(verdict, ResponseFailure)
         assert isinstance(verdict.error, MissingScope)
         assert verdict.error.scopes == ("Mail.Read", "Mail.ReadWrite.All")
-
-
-def test_no_answer_is_judged_by_whether_it_was_sent() -> None:
-    """Refused connections are harmless; broken ones are not, for what writes."""
-    sure = [broken_off("GET", "x", is_unsent=False), broken_off("POST", "x", is_unsent=True)]
-    assert all(isinstance(each, ResponseRetry) and isinstance(each.error, Unavailable) for each in sure)
-    unsure = broken_off("POST", "x", is_unsent=False)
-    assert isinstance(unsure, ResponseFailure)
-    assert isinstance(unsure.error, OutcomeUnknown)
 
 
 def test_half_a_letter_does_not_make_an_answer_unreadable() -> None:

@@ -165,3 +165,10 @@ def rig(preset: str, secrets: Sequence[str] = (), **entry: object) -> Rig:
     keys = tuple(key for secret in secrets or (usual,) for key in settings.preset.keys(secret))
     clock = StillClock()
     return Rig(WebhookSource(settings, keys, clock), clock)
+
+
+async def told(preset: str, payload: Mapping[str, object], **named: str) -> Draft:
+    """Return what becomes of a payload."""
+    hook = rig(preset)
+    assert (await hook.say(payload, **named)).status == 202
+    return hook.last

@@ -17,8 +17,8 @@ from typing import Any, Final
 import anyio
 import pytest
 
+from harken.sources.webhook.preset import shell_line, shell_secret
 from harken.sources.webhook.settings import read_settings
-from harken.sources.webhook.signing import shell_line, shell_secret
 from tests.sources.webhook.rig import NOW, SECRET, STANDARD_SECRET, rig
 
 SECONDS: Final = 30.0
@@ -121,5 +121,9 @@ async def test_printed_line_is_taken_and_no_process_shows_the_secret(
     said = words.read_text()
     # The secret of Standard Webhooks is a key in base64: in hex it is the other one.
     assert ("curl" in said, secret in line + said, SECRET in line + said) == (True, False, False)
-    answer = await rig(preset, **more).post(heard.headers, heard.body)
+    receiver = rig(preset, **more)
+    answer = await receiver.post(heard.headers, heard.body)
     assert answer.status in {200, 202}
+    # What is pasted to see that it works is seen in the inbox, as what the service would say.
+    assert "hello" in receiver.last.text.lower()
+    assert "unknown" not in receiver.last.text

@@ -20,9 +20,8 @@ import pytest
 from harken.errors import Forbidden, Unavailable, UserError
 from harken.model import Draft
 from harken.sources.source import PostedRequest, SourceState
-from harken.sources.webhook.preset import Preset, SignatureCheck
+from harken.sources.webhook.preset import LARGE_BYTES, Preset, SignatureCheck
 from harken.sources.webhook.settings import WebhookSettings, read_settings
-from harken.sources.webhook.signing import LARGE_BYTES
 from harken.sources.webhook.source import WebhookSource
 from tests.sources.webhook import samples
 from tests.sources.webhook.rig import NOW, Rig, StillClock, alertmanager, github, rig

@@ -13,7 +13,7 @@ from harken.ingest.policy import IngestPolicy
 from harken.ingest.prepare import prepare
 from harken.model import Draft
 from harken.sources.source import PostedRequest
-from harken.sources.webhook.preset import Preset, WebhookEvent, decoded
+from harken.sources.webhook.preset import Preset, WebhookEvent, payload_of
 from harken.sources.webhook.settings import read_settings
 from tests.sources.webhook import samples
 from tests.sources.webhook.rig import PRESETS
@@ -100,7 +100,7 @@ def test_no_payload_breaks_a_preset(name: str, payload: Json, data: st.DataObjec
 def test_bytes_are_a_value_or_a_mistake(body: bytes) -> None:
     """Nothing else is raised, so that nothing but an answer comes of it."""
     try:
-        found = decoded(body)
+        found = payload_of(PostedRequest(body=body))
     except UserError:
         return
     assert found is None or isinstance(found, bool | int | float | str | list | dict)
@@ -112,7 +112,7 @@ def test_nesting_does_not_reach_the_stack(depth: int, name: str) -> None:
     """A payload that is nested deeply is a mistake or a message, never the end of the daemon."""
     body = b'{"a":' * depth + b'{"text":"x"}' + b"}" * depth
     try:
-        payload = decoded(body)
+        payload = payload_of(PostedRequest(body=body))
     except UserError:
         return
     preset_of(name).read(PostedRequest(), payload)

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from harken.errors import Forbidden, UserError
 from harken.sources.source import PostedRequest
-from harken.sources.webhook.preset import SignatureCheck
+from harken.sources.webhook.preset import SignatureCheck, standard_keys
 from harken.sources.webhook.settings import read_settings
-from harken.sources.webhook.signing import standard_keys
 from tests.sources.webhook.rig import (
     NOW,
     PRESETS,

@@ -14,15 +14,7 @@ from inline_snapshot import snapshot
 from harken.model import Draft, Priority, Sender
 from harken.sources.webhook.presets.generic import compiled
 from tests.sources.webhook import samples
-from tests.sources.webhook.rig import rig
-
-
-async def told(preset: str, payload: samples.Payload, **named: str) -> Draft:
-    """Return what becomes of a payload."""
-    hook = rig(preset)
-    answer = await hook.say(payload, **named)
-    assert answer.status == 202
-    return hook.last
+from tests.sources.webhook.rig import rig, told
 
 
 async def test_a_push_is_a_list_of_commits() -> None:

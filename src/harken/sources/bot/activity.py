@@ -7,10 +7,9 @@ of ours. Above are the door and the sender.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Final, Self, TypeAlias
+from typing import Final, Self
 
 import msgspec
 
@@ -18,11 +17,28 @@ from harken.errors import Forbidden, UserError
 from harken.memory import json_bytes
 from harken.model import Draft, Message, MessageKind, Priority, Sender, TextFormat
 from harken.sources.bot.settings import TEAMS
+from harken.sources.payload import Json, iso_moment, items, text_of, within
 
 # Printable, without spaces and brackets: what an inbox would have to change is no id here.
 ID: Final = re.compile(r"[!-;=?-~]{1,400}")
 
 _GROUP: Final = "true"
+
+CHANNEL: Final = "teams"
+MAX_MENTIONS: Final = 50
+MAX_ATTACHMENTS: Final = 20
+MAX_NAME_CHARS: Final = 200
+KINDS: Final[Mapping[str, MessageKind]] = {
+    "message": MessageKind.MESSAGE,
+    "messageUpdate": MessageKind.EDIT,
+    "messageDelete": MessageKind.DELETION,
+}
+
+_AT: Final = re.compile(r"<at(?:\s[^<>]{0,200})?>([^<>]{0,500})</at>")
+_CARD: Final = "application/vnd.microsoft.card."
+_URGENT: Final = frozenset({"high", "urgent"})
+_TYPE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,59}")
+_NO_TEXT: Final = "[a message without a text]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,25 +80,6 @@ def activity_id_of(message: Message) -> str:
     if not ID.fullmatch(conversation) or activity_id == upstream or not ID.fullmatch(activity_id):
         raise Forbidden("This message does not say which conversation it came from.", "answer it where it came from")
     return activity_id
-
-
-Json: TypeAlias = Mapping[str, object]
-
-CHANNEL: Final = "teams"
-MAX_MENTIONS: Final = 50
-MAX_ATTACHMENTS: Final = 20
-MAX_NAME_CHARS: Final = 200
-KINDS: Final[Mapping[str, MessageKind]] = {
-    "message": MessageKind.MESSAGE,
-    "messageUpdate": MessageKind.EDIT,
-    "messageDelete": MessageKind.DELETION,
-}
-
-_AT: Final = re.compile(r"<at(?:\s[^<>]{0,200})?>([^<>]{0,500})</at>")
-_CARD: Final = "application/vnd.microsoft.card."
-_URGENT: Final = frozenset({"high", "urgent"})
-_TYPE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,59}")
-_NO_TEXT: Final = "[a message without a text]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,28 +145,11 @@ def draft_of(activity: BotActivity, source: str) -> Draft | None:
         if is_answer
         else "",
         format=text_format,
-        sent_at=_moment(text_of(json, "timestamp")),
+        sent_at=iso_moment(text_of(json, "timestamp")[:40]),
         priority=Priority.HIGH if text_of(json, "importance").lower() in _URGENT else Priority.NORMAL,
         meta=_meta(activity, author_id),
         is_question=kind is MessageKind.MESSAGE,  # whoever speaks to a bot wants to hear something
     )
-
-
-def text_of(json: Json, name: str) -> str:
-    """Return a text, empty if it is none."""
-    value = json.get(name)
-    return value if isinstance(value, str) else ""
-
-
-def within(json: Json, name: str) -> Json:
-    """Return an object in another, empty if it is none."""
-    value = json.get(name)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _items(json: Json, name: str, most: int) -> Sequence[Json]:
-    value = json.get(name)
-    return [each for each in value[:most] if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
 def _id(json: Json, what: str) -> str:
@@ -191,7 +171,7 @@ def _sender(activity: BotActivity, author: Json, author_id: str) -> Sender:
 def _text(json: Json) -> tuple[str, TextFormat]:
     is_markup = text_of(json, "textFormat") == "xml"
     text = _without_mentions(json).replace("&nbsp;", " ").replace("\xa0", " ").strip()
-    notes = [note for each in _items(json, "attachments", MAX_ATTACHMENTS) if (note := _attachment(each))]
+    notes = [note for each in items(json, "attachments")[:MAX_ATTACHMENTS] if (note := _attachment(each))]
     if not text and json.get("value") is not None:
         notes.insert(0, f"[answer to a card: {_shown(json['value'])}]")
     if is_markup:
@@ -204,7 +184,7 @@ def _text(json: Json) -> tuple[str, TextFormat]:
 def _without_mentions(json: Json) -> str:
     """Return the text with people called by their names, and without the call of the bot itself."""
     text, bot = text_of(json, "text"), text_of(within(json, "recipient"), "id")
-    for entity in _items(json, "entities", MAX_MENTIONS):
+    for entity in items(json, "entities")[:MAX_MENTIONS]:
         mark, mentioned = text_of(entity, "text"), within(entity, "mentioned")
         if text_of(entity, "type") != "mention" or not _AT.fullmatch(mark):
             continue
@@ -239,7 +219,7 @@ def _meta(activity: BotActivity, author_id: str) -> dict[str, str]:
         user=author_id,
         is_group=conversation.get("isGroup") is True or kind in {"groupChat", "channel"},
     )
-    names = [_line(text_of(each, "name")) for each in _items(json, "attachments", MAX_ATTACHMENTS)]
+    names = [_line(text_of(each, "name")) for each in items(json, "attachments")[:MAX_ATTACHMENTS]]
     meta = {
         **reference.as_meta(),
         "chat_type": kind[:MAX_NAME_CHARS],
@@ -260,14 +240,6 @@ def _shown(value: object) -> str:
         return json_bytes(value).decode()
     except (msgspec.MsgspecError, RecursionError):
         return "…"
-
-
-def _moment(stamp: str) -> datetime | None:
-    try:
-        at = datetime.fromisoformat(stamp[:40])
-    except ValueError:
-        return None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _unreadable(why: str) -> UserError:

@@ -35,6 +35,21 @@ SKEW_SECONDS: Final = 300.0
 ALGORITHM: Final = "RS256"
 MOST_SECONDS: Final = 1e12  # since 1970: far beyond any real token
 
+USED_FOR: Final = timedelta(hours=24)
+RENEWED_AFTER: Final = timedelta(hours=12)
+LOOKED_FOR_EVERY: Final = timedelta(minutes=5)
+TRIED_AGAIN_AFTER: Final = timedelta(seconds=10)
+REQUEST_SECONDS: Final = 10.0
+MAX_KEYS: Final = 100
+MAX_ENDORSEMENTS: Final = 200
+MIN_BITS: Final = 2_048
+
+_OK: Final = 200
+_log = logging.getLogger("harken.sources.bot")
+
+MAX_BYTES: Final = 262_144
+TAKEN: Final = 200
+
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
@@ -120,19 +135,6 @@ def _seconds(claims: Mapping[str, object], name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST_SECONDS:
         raise Forbidden("The token does not say when it is valid.")
     return float(value)
-
-
-USED_FOR: Final = timedelta(hours=24)
-RENEWED_AFTER: Final = timedelta(hours=12)
-LOOKED_FOR_EVERY: Final = timedelta(minutes=5)
-TRIED_AGAIN_AFTER: Final = timedelta(seconds=10)
-REQUEST_SECONDS: Final = 10.0
-MAX_KEYS: Final = 100
-MAX_ENDORSEMENTS: Final = 200
-MIN_BITS: Final = 2_048
-
-_OK: Final = 200
-_log = logging.getLogger("harken.sources.bot")
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,10 +279,6 @@ def _away(reason: str) -> Unavailable:
         "it is tried again; if it goes on, check the network",
         retry_after=TRIED_AGAIN_AFTER.total_seconds(),
     )
-
-
-MAX_BYTES: Final = 262_144
-TAKEN: Final = 200
 
 
 class BotDoor:

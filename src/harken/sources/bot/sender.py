@@ -36,10 +36,10 @@ from harken.sources.http import (
     ServiceAddress,
     TokenHolder,
     held_until,
-    needs_person,
     part,
     seconds_of,
 )
+from harken.sources.payload import json_object
 
 TOKEN_SECONDS: Final = 20.0
 RETRY_SECONDS: Final = 30.0
@@ -56,6 +56,23 @@ _ADVICE: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     }
 )
 _OTHER: Final = ("Microsoft gives the bot no token.", "Check app_id, tenant and secret of {name}")
+
+# Microsoft has documented 28, 40 and 100 KB, and larger ones than the first were refused: this is taken everywhere.
+MAX_BYTES: Final = 28_000
+REQUEST_SECONDS: Final = 30.0
+BUSY_SECONDS: Final = 5.0
+MAX_ID: Final = 400
+
+_PROGRAMS: Final = (AGENT, TASK, RUN)
+_OK: Final = range(200, 300)
+_BUSY: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.PRECONDITION_FAILED})  # turned away, both
+_UNKNOWN: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, *range(500, 600)})
+_CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_PLAIN: Final = r"[^\[\]\\]|\\."
+_PICTURE: Final = re.compile(
+    rf"!(?=\[(?:{_PLAIN}|\[(?:{_PLAIN}|\[(?:{_PLAIN}){{0,300}}\]){{0,300}}\]){{0,1000}}\]\()", re.DOTALL
+)
+_NOT_A_NAME: Final = re.compile(r"[<>&\s]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +98,7 @@ class AppTokens:
 
     async def token(self, *, is_fresh: bool = False) -> str:
         """Return a token, renewed where needed; raises `NeedsPerson` and `Unavailable`."""
-        try:
-            return await self._holder.token(is_fresh=is_fresh)
-        except (NeedsPerson, UserError) as exc:
-            self._holder.forget()
-            raise needs_person(exc) from None
+        return await self._holder.token(is_fresh=is_fresh)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -136,24 +149,6 @@ def _later(reason: str, asked: float | None = None) -> Unavailable:
         "nothing needs to be done: it is tried again",
         retry_after=asked or RETRY_SECONDS,
     )
-
-
-# Microsoft has documented 28, 40 and 100 KB, and larger ones than the first were refused: this is taken everywhere.
-MAX_BYTES: Final = 28_000
-REQUEST_SECONDS: Final = 30.0
-BUSY_SECONDS: Final = 5.0
-MAX_ID: Final = 400
-
-_PROGRAMS: Final = (AGENT, TASK, RUN)
-_OK: Final = range(200, 300)
-_BUSY: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.PRECONDITION_FAILED})  # turned away, both
-_UNKNOWN: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, *range(500, 600)})
-_CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
-_PLAIN: Final = r"[^\[\]\\]|\\."
-_PICTURE: Final = re.compile(
-    rf"!(?=\[(?:{_PLAIN}|\[(?:{_PLAIN}|\[(?:{_PLAIN}){{0,300}}\]){{0,300}}\]){{0,1000}}\]\()", re.DOTALL
-)
-_NOT_A_NAME: Final = re.compile(r"[<>&\s]+")
 
 
 class MaybeSent(Conflict):
@@ -243,7 +238,7 @@ class BotSender:
     def _own_id(self, answer: HttpAnswer) -> str:
         status = answer.status
         if status in _OK:
-            found = _object(answer.body).get("id")
+            found = json_object(answer.body).get("id")
             return found[:MAX_ID] if isinstance(found, str) else ""
         if status in _UNKNOWN:
             raise MaybeSent(f"the bot service answered {status}")
@@ -330,14 +325,6 @@ def _by_program() -> dict[str, object]:
 
 
 def _code(body: bytes | None) -> str:
-    error = _object(body).get("error")
+    error = json_object(body).get("error")
     code = error.get("code") if isinstance(error, dict) else None
     return code if isinstance(code, str) and _CODE.fullmatch(code) else ""
-
-
-def _object(body: bytes | None) -> dict[str, object]:
-    try:
-        value = msgspec.json.decode(body) if body else None
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -27,7 +27,7 @@ from harken.sources.settings import (
     private_url,
     shaped,
 )
-from harken.sources.setup import SetupContext, SetupOutcome, SetupValues, SourceSetup, text_of, written
+from harken.sources.setup import SetupContext, SetupOutcome, SetupValues, SourceSetup, text_of
 
 KIND: Final = "bot"
 PATH: Final = "/bot/messages"
@@ -204,17 +204,10 @@ read_settings: Final = BotSettings.read
 class BotSetup(SourceSetup):
     """How a bot is set up."""
 
+    kind = default_name = KIND
+    needed = ("app_id", "tenant", "secret")
     options = options_of(BotSettings)
     help_text = "Add a bot that people write to in Teams; its name is bot unless you say so."
-
-    def usual_name(self, values: SetupValues) -> str:
-        """Return the kind's own name."""
-        del values
-        return KIND
-
-    def missing(self, values: SetupValues) -> str:
-        """Return what a bot cannot do without."""
-        return next((f"--{key.replace('_', '-')}" for key in ("app_id", "tenant", "secret") if not values.get(key)), "")
 
     def ask(self, name: str, values: SetupValues, context: SetupContext) -> SetupValues:
         """Tell the person what is needed, and ask for what is missing."""
@@ -230,11 +223,6 @@ class BotSetup(SourceSetup):
             "secret": "Where its secret is kept, as env:NAME or file:PATH",
         }
         return {**values, **{key: text_of(values, key) or console.prompt(text) for key, text in asked.items()}}
-
-    def entry(self, name: str, values: SetupValues, context: SetupContext) -> dict[str, object]:
-        """Return what is written."""
-        del name, context
-        return written(KIND, values)
 
     def outcome(
         self, name: str, values: SetupValues, entry: Mapping[str, object], context: SetupContext

@@ -15,10 +15,10 @@ from harken.sources.bot.door import BotDoor, BotHealth, BotKeys
 from harken.sources.bot.sender import AppTokens, BotSender
 from harken.sources.bot.settings import KIND, BotSettings, messaging_endpoint, read_settings
 from harken.sources.check import CheckContext, CheckReport, ask_once
-from harken.sources.source import Source, SourceEntry, SourceHealth, SourceState
+from harken.sources.source import NamedSource, Source, SourceEntry, SourceHealth, SourceState
 
 
-class BotSource(Source):
+class BotSource(NamedSource):
     """One bot. `secret` looks its secret up."""
 
     def __init__(
@@ -29,27 +29,13 @@ class BotSource(Source):
         *,
         verify: ssl.SSLContext | None = None,
     ) -> None:
+        super().__init__(settings.name, KIND, settings.address)
         self.settings = settings
         self.keys = BotKeys(settings.openid_url, clock, verify=verify)
         self.tokens = AppTokens(settings, secret, clock, verify=verify)
         self._health = BotHealth(clock)
         self._sender = BotSender(settings, self.tokens, clock, health=self._health, verify=verify)
         self._door = BotDoor(settings, self.keys, self._health, clock)
-
-    @property
-    def name(self) -> str:
-        """Its name in the configuration."""
-        return self.settings.name
-
-    @property
-    def kind(self) -> str:
-        """Its kind in the configuration."""
-        return KIND
-
-    @property
-    def address(self) -> str:
-        """Where it is posted to."""
-        return self.settings.address
 
     @property
     def sender(self) -> BotSender:

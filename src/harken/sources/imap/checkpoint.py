@@ -9,11 +9,12 @@ which no number is part of. All times are the server's. Above is `source.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from harken.sources.feed import checkpoint_of, read_checkpoint
 
@@ -36,20 +37,19 @@ class ImapRow:
     message_id: str = ""  # only where it was asked for
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImapCheckpoint:
+class ImapCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """How far a folder was read."""
 
-    validity: int
-    last: int  # the highest number that was heard, or was there before
+    version: int = _VERSION
+    validity: int = msgspec.field(name="uidvalidity")
+    last: int = msgspec.field(name="last_uid")  # the highest number that was heard, or was there before
     since: datetime = _BEGINNING
     heard: datetime = _BEGINNING
     known: tuple[str, ...] = ()  # ids of mails that came in the very second of `since`, before anybody listened
 
     def text(self) -> str:
         """Return it as a checkpoint."""
-        written = _ImapRecord(_VERSION, self.validity, self.last, self.since, self.heard, self.known)
-        return checkpoint_of(written)
+        return checkpoint_of(self)
 
     def is_of(self, validity: int, next_uid: int) -> bool:
         """Whether the numbers still mean the same mails."""
@@ -92,22 +92,9 @@ def first_place(
 
 def read_place(checkpoint: str) -> ImapCheckpoint | None:
     """Return the place that a checkpoint names, or None if it names none."""
-    read = read_checkpoint(checkpoint, _ImapRecord)
+    read = read_checkpoint(checkpoint, ImapCheckpoint)
     if read is None:
         return None
     is_dated = read.since.tzinfo is not None and read.heard.tzinfo is not None
-    is_numbered = 0 <= read.uidvalidity <= LAST_UID and 0 <= read.last_uid <= LAST_UID
-    if read.version != _VERSION or not is_dated or not is_numbered:
-        return None
-    return ImapCheckpoint(
-        validity=read.uidvalidity, last=read.last_uid, since=read.since, heard=read.heard, known=read.known
-    )
-
-
-class _ImapRecord(msgspec.Struct):
-    version: int
-    uidvalidity: int
-    last_uid: int
-    since: datetime
-    heard: datetime
-    known: tuple[str, ...] = ()
+    is_numbered = 0 <= read.validity <= LAST_UID and 0 <= read.last <= LAST_UID
+    return read if read.version == _VERSION and is_dated and is_numbered else None

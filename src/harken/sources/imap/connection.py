@@ -29,6 +29,21 @@ from harken.sources.imap.checkpoint import ImapRow
 from harken.sources.imap.messages import own_id_of
 from harken.sources.imap.settings import STARTTLS, TLS, MailServer
 
+CONNECT_SECONDS: Final = 30.0
+QUIET_SECONDS: Final = 60.0  # how long the server may say nothing during a call
+CALL_SECONDS: Final = 300.0
+CLOSE_SECONDS: Final = 2.0
+MOST_SAID: Final = 200
+HEAD_BYTES: Final = 65_536
+
+_SIZES: Final = ("RFC822.SIZE", "INTERNALDATE")
+_OWN_ID: Final = "BODY.PEEK[HEADER.FIELDS (MESSAGE-ID)]"
+_PASSING: Final = re.compile(r"\[(?:unavailable|inuse|limit|serverbug|throttled)\]|too many|try again", re.IGNORECASE)
+_AROUND: Final = re.compile(r"^(?:[A-Za-z]+ failed: )?(?:b['\"])?(?:\[[A-Z0-9 -]+\] ?)?|['\"]$")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
@@ -61,22 +76,6 @@ class Credentials:
             f"many providers want an app password; put a valid {what} where sources.{self.source}.{what} says",
             action=f"put a valid {what} where sources.{self.source}.{what} says",
         )
-
-
-CONNECT_SECONDS: Final = 30.0
-QUIET_SECONDS: Final = 60.0  # how long the server may say nothing during a call
-CALL_SECONDS: Final = 300.0
-CLOSE_SECONDS: Final = 2.0
-MOST_SAID: Final = 200
-HEAD_BYTES: Final = 65_536
-
-_SIZES: Final = ("RFC822.SIZE", "INTERNALDATE")
-_OWN_ID: Final = "BODY.PEEK[HEADER.FIELDS (MESSAGE-ID)]"
-_PASSING: Final = re.compile(r"\[(?:unavailable|inuse|limit|serverbug|throttled)\]|too many|try again", re.IGNORECASE)
-_AROUND: Final = re.compile(r"^(?:[A-Za-z]+ failed: )?(?:b['\"])?(?:\[[A-Z0-9 -]+\] ?)?|['\"]$")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-_T = TypeVar("_T")
 
 
 class ImapRefusal(Unavailable):

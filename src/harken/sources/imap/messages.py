@@ -28,6 +28,63 @@ _DMARC: Final = re.compile(r"dmarc\s*(?:/\s*\d+\s*)?=\s*([^\s;]*)")
 _FROM: Final = re.compile(r"header\.from\s*=\s*([^\s;]+)")
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 
+FOLDED: Final = "[earlier messages folded]"
+MOST_CHARS: Final = 400_000  # in more than that nothing is looked for
+
+_ANSWER: Final = re.compile(r"\s*(?:re|aw|sv|antw|odp|vs|rif|res)(?:\s?\[\d{1,4}\])?\s?:", re.IGNORECASE)
+_FORWARDED: Final = re.compile(r"\s*(?:fw|fwd|wg|tr|rv|vb|doorst|enc)\s?:", re.IGNORECASE)
+# "On Monday, Ann wrote:", as mail programs of several languages write it; often broken over two or three lines.
+_WROTE: Final = re.compile(
+    r"(?:on|am|le|el|il|op|den|em|dnia)\b[^\n]{2,300}\b"
+    r"(?:wrote|schrieb|a écrit|escribió|ha scritto|schreef|skrev|escreveu|napisał)\b[^\n]{0,120}:\s*",
+    re.IGNORECASE,
+)
+_WROTE_BEGINS: Final = re.compile(r"(?:on|am|le|el|il|op|den|em|dnia)\b", re.IGNORECASE)
+_WROTE_LINES: Final = 3
+_SEPARATOR: Final = re.compile(
+    r"-{2,20}\s?(?:original message|ursprüngliche nachricht|message d'origine|mensaje original)\s?-{2,20}\s*",
+    re.IGNORECASE,
+)
+_HEAD: Final = re.compile(r"\*?(?:from|von|de|da|van|från|fra|od)\s?:", re.IGNORECASE)
+_HEAD_SENT: Final = re.compile(
+    r"^\*?(?:sent|date|gesendet|datum|envoyé|enviado|inviato|verzonden|skickat|sendt|wysłano)\s?:",
+    re.IGNORECASE | re.MULTILINE,
+)
+_HEAD_SUBJECT: Final = re.compile(
+    r"^\*?(?:subject|betreff|objet|asunto|oggetto|onderwerp|ämne|emne|temat)\s?:", re.IGNORECASE | re.MULTILINE
+)
+_HEAD_LINES: Final = 8
+_QUOTES: Final = re.compile(r"<(?P<end>/?)(?P<name>blockquote|div)\b(?P<attributes>[^<>]{0,2000})>", re.IGNORECASE)
+_HOLDS_EARLIER: Final = re.compile(r"\b(?:gmail_quote|yahoo_quoted|protonmail_quote|moz-cite-prefix)\b", re.IGNORECASE)
+_ANY_TAG: Final = re.compile(r"<[^<>]*>")
+_WORD: Final = re.compile(r"\w")
+
+CHANNEL: Final = "email"
+NOBODY: Final = "unknown"
+BY_BYTES: Final = "hash:"  # how the upstream id of a mail begins that has none of its own
+BY_MAIL: Final = "mail:"  # how all others begin: then a mark of what it says, and its own id
+MARK_CHARS: Final = 32
+UNPROVEN: Final = "[it is not proven that this mail is from {}]"
+ENCRYPTED: Final = "[encrypted mail: it is not shown here, open it in your mail program]"
+UNREADABLE: Final = "[this mail cannot be taken apart: open it in your mail program]"
+TOO_LONG: Final = "[this mail is longer than is read here: open it in your mail program]"
+BY_MACHINE: Final = "[sent by a machine]"
+MOST_ATTACHMENTS: Final = 20
+MOST_RECIPIENTS: Final = 5  # of an answer; a mail can name hundreds
+MOST_LINE: Final = 200
+MOST_REFERENCES: Final = 900  # characters; ingest keeps little more of one fact
+
+_PGP: Final = re.compile(r"^-----BEGIN PGP MESSAGE-----\s*$", re.MULTILINE)
+_REPORTED: Final = ("Final-Recipient", "Action", "Status", "Diagnostic-Code", "Disposition")
+_MOST_REPORTED: Final = 10
+_RESULTS: Final = "authentication-results"
+# What a mail says, besides its body: two that differ in these are two mails.
+_MARKED: Final = ("subject", "reply-to", "content-type", "content-transfer-encoding")
+_BULK: Final = frozenset({"bulk", "junk", "list", "auto_reply"})
+_PRIORITIES: Final[Mapping[str, str]] = MappingProxyType(
+    {"1": "high", "2": "high", "high": "high", "urgent": "high", "4": "low", "5": "low", "low": "low"}
+)
+
 
 def is_verified(results: Sequence[str], authserv_id: str, address: str) -> bool:
     """Whether the provider with that name says that a mail from this address passed its check."""
@@ -106,38 +163,6 @@ def _bare(header: str) -> str:
         elif depth == 0:
             kept.append(char)
     return "".join(kept) if depth == 0 and not is_quoted else ""
-
-
-FOLDED: Final = "[earlier messages folded]"
-MOST_CHARS: Final = 400_000  # in more than that nothing is looked for
-
-_ANSWER: Final = re.compile(r"\s*(?:re|aw|sv|antw|odp|vs|rif|res)(?:\s?\[\d{1,4}\])?\s?:", re.IGNORECASE)
-_FORWARDED: Final = re.compile(r"\s*(?:fw|fwd|wg|tr|rv|vb|doorst|enc)\s?:", re.IGNORECASE)
-# "On Monday, Ann wrote:", as mail programs of several languages write it; often broken over two or three lines.
-_WROTE: Final = re.compile(
-    r"(?:on|am|le|el|il|op|den|em|dnia)\b[^\n]{2,300}\b"
-    r"(?:wrote|schrieb|a écrit|escribió|ha scritto|schreef|skrev|escreveu|napisał)\b[^\n]{0,120}:\s*",
-    re.IGNORECASE,
-)
-_WROTE_BEGINS: Final = re.compile(r"(?:on|am|le|el|il|op|den|em|dnia)\b", re.IGNORECASE)
-_WROTE_LINES: Final = 3
-_SEPARATOR: Final = re.compile(
-    r"-{2,20}\s?(?:original message|ursprüngliche nachricht|message d'origine|mensaje original)\s?-{2,20}\s*",
-    re.IGNORECASE,
-)
-_HEAD: Final = re.compile(r"\*?(?:from|von|de|da|van|från|fra|od)\s?:", re.IGNORECASE)
-_HEAD_SENT: Final = re.compile(
-    r"^\*?(?:sent|date|gesendet|datum|envoyé|enviado|inviato|verzonden|skickat|sendt|wysłano)\s?:",
-    re.IGNORECASE | re.MULTILINE,
-)
-_HEAD_SUBJECT: Final = re.compile(
-    r"^\*?(?:subject|betreff|objet|asunto|oggetto|onderwerp|ämne|emne|temat)\s?:", re.IGNORECASE | re.MULTILINE
-)
-_HEAD_LINES: Final = 8
-_QUOTES: Final = re.compile(r"<(?P<end>/?)(?P<name>blockquote|div)\b(?P<attributes>[^<>]{0,2000})>", re.IGNORECASE)
-_HOLDS_EARLIER: Final = re.compile(r"\b(?:gmail_quote|yahoo_quoted|protonmail_quote|moz-cite-prefix)\b", re.IGNORECASE)
-_ANY_TAG: Final = re.compile(r"<[^<>]*>")
-_WORD: Final = re.compile(r"\w")
 
 
 def is_answer(subject: str, *, has_original: bool) -> bool:
@@ -220,33 +245,6 @@ def _begins_rest(lines: Sequence[str], place: int) -> bool:
         head = "\n".join(each[:300] for each in lines[place : place + _HEAD_LINES])
         return _HEAD_SENT.search(head) is not None and _HEAD_SUBJECT.search(head) is not None
     return _SEPARATOR.fullmatch(line) is not None
-
-
-CHANNEL: Final = "email"
-NOBODY: Final = "unknown"
-BY_BYTES: Final = "hash:"  # how the upstream id of a mail begins that has none of its own
-BY_MAIL: Final = "mail:"  # how all others begin: then a mark of what it says, and its own id
-MARK_CHARS: Final = 32
-UNPROVEN: Final = "[it is not proven that this mail is from {}]"
-ENCRYPTED: Final = "[encrypted mail: it is not shown here, open it in your mail program]"
-UNREADABLE: Final = "[this mail cannot be taken apart: open it in your mail program]"
-TOO_LONG: Final = "[this mail is longer than is read here: open it in your mail program]"
-BY_MACHINE: Final = "[sent by a machine]"
-MOST_ATTACHMENTS: Final = 20
-MOST_RECIPIENTS: Final = 5  # of an answer; a mail can name hundreds
-MOST_LINE: Final = 200
-MOST_REFERENCES: Final = 900  # characters; ingest keeps little more of one fact
-
-_PGP: Final = re.compile(r"^-----BEGIN PGP MESSAGE-----\s*$", re.MULTILINE)
-_REPORTED: Final = ("Final-Recipient", "Action", "Status", "Diagnostic-Code", "Disposition")
-_MOST_REPORTED: Final = 10
-_RESULTS: Final = "authentication-results"
-# What a mail says, besides its body: two that differ in these are two mails.
-_MARKED: Final = ("subject", "reply-to", "content-type", "content-transfer-encoding")
-_BULK: Final = frozenset({"bulk", "junk", "list", "auto_reply"})
-_PRIORITIES: Final[Mapping[str, str]] = MappingProxyType(
-    {"1": "high", "2": "high", "high": "high", "urgent": "high", "4": "low", "5": "low", "low": "low"}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

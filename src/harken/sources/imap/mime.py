@@ -36,6 +36,45 @@ _LARGER: Final[Mapping[str, str]] = MappingProxyType(
     {"iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "ascii": _UTF_8}
 )
 
+MOST_CALENDAR_LINES: Final = 5_000
+MOST_VALUE: Final = 300
+
+_METHODS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "REQUEST": "Meeting invitation",
+        "CANCEL": "Meeting cancelled",
+        "REPLY": "Answer to a meeting invitation",
+        "COUNTER": "Another time is proposed for a meeting",
+        "PUBLISH": "Meeting announced",
+    }
+)
+_FOLD: Final = re.compile(r"\r?\n[ \t]")
+_TIME: Final = re.compile(r"(\d{4})(\d{2})(\d{2})(?:T(\d{2})(\d{2})(\d{2})(Z?))?")
+_ESCAPED: Final = re.compile(r"\\([nN,;\\])")
+_ZONE: Final = re.compile(r";TZID=(?:\"([^\"]{1,80})\"|([^;:]{1,80}))", re.IGNORECASE)
+_MAILTO: Final = re.compile(r"(?i)mailto:")
+_WANTED: Final = frozenset({"SUMMARY", "DTSTART", "DTEND", "LOCATION", "ORGANIZER", "RRULE"})
+
+MOST_HOLDERS: Final = 100  # parts that hold other parts
+MOST_LINES: Final = 400_000  # 25 MB of an attachment are fewer
+MOST_LOOKS: Final = 10_000_000  # each line may be looked at for each part that is open
+MOST_BOUNDARIES: Final = 20_000
+MOST_LEAVES: Final = 500
+MOST_NESTED: Final = 4  # mails within mails that are read
+MOST_TEXT: Final = MAX_RAW_CHARS
+MOST_NAMED: Final = 100
+MOST_PARAMETERS: Final = 2_000  # characters of a header with parameters
+
+_CHARSET_IN_PARTS: Final = re.compile(r"\bcharset\*", re.IGNORECASE)
+_HOLDERS: Final = re.compile(rb"content-type:\s{0,5}(?:multipart|message)/", re.IGNORECASE)
+_ENCRYPTED: Final = frozenset({"application/pkcs7-mime", "application/x-pkcs7-mime"})
+_SIGNATURES: Final = frozenset(
+    {"application/pkcs7-signature", "application/x-pkcs7-signature", "application/pgp-signature"}
+)
+_REPORTS: Final = frozenset({"message/delivery-status", "message/disposition-notification"})
+_TEXTS: Final = frozenset({"text/plain", "text/html"})
+_UNREADABLE: Final = (MessageError, binascii.Error, ValueError, LookupError, IndexError, AttributeError, TypeError)
+
 
 def decode(data: bytes, charset: str) -> str:
     """Return bytes as text, in the charset they claim if that can be."""
@@ -84,26 +123,6 @@ def _replaced(data: bytes, charset: str) -> str:
         return data.decode(charset, "replace")
     except (UnicodeError, LookupError, ValueError):
         return data.decode("latin-1")
-
-
-MOST_CALENDAR_LINES: Final = 5_000
-MOST_VALUE: Final = 300
-
-_METHODS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "REQUEST": "Meeting invitation",
-        "CANCEL": "Meeting cancelled",
-        "REPLY": "Answer to a meeting invitation",
-        "COUNTER": "Another time is proposed for a meeting",
-        "PUBLISH": "Meeting announced",
-    }
-)
-_FOLD: Final = re.compile(r"\r?\n[ \t]")
-_TIME: Final = re.compile(r"(\d{4})(\d{2})(\d{2})(?:T(\d{2})(\d{2})(\d{2})(Z?))?")
-_ESCAPED: Final = re.compile(r"\\([nN,;\\])")
-_ZONE: Final = re.compile(r";TZID=(?:\"([^\"]{1,80})\"|([^;:]{1,80}))", re.IGNORECASE)
-_MAILTO: Final = re.compile(r"(?i)mailto:")
-_WANTED: Final = frozenset({"SUMMARY", "DTSTART", "DTEND", "LOCATION", "ORGANIZER", "RRULE"})
 
 
 # Not icalendar: its import adds 150 ms and 10 MB to the first invitation, for these few lines.
@@ -168,27 +187,6 @@ def _when(rest: str) -> str:
     zone = _ZONE.search(rest)
     named = "UTC" if zulu else " ".join((zone[1] or zone[2]).split()) if zone else ""
     return f"{year}-{month}-{day} {hour}:{minute}{f' {named}' if named else ''}"
-
-
-MOST_HOLDERS: Final = 100  # parts that hold other parts
-MOST_LINES: Final = 400_000  # 25 MB of an attachment are fewer
-MOST_LOOKS: Final = 10_000_000  # each line may be looked at for each part that is open
-MOST_BOUNDARIES: Final = 20_000
-MOST_LEAVES: Final = 500
-MOST_NESTED: Final = 4  # mails within mails that are read
-MOST_TEXT: Final = MAX_RAW_CHARS
-MOST_NAMED: Final = 100
-MOST_PARAMETERS: Final = 2_000  # characters of a header with parameters
-
-_CHARSET_IN_PARTS: Final = re.compile(r"\bcharset\*", re.IGNORECASE)
-_HOLDERS: Final = re.compile(rb"content-type:\s{0,5}(?:multipart|message)/", re.IGNORECASE)
-_ENCRYPTED: Final = frozenset({"application/pkcs7-mime", "application/x-pkcs7-mime"})
-_SIGNATURES: Final = frozenset(
-    {"application/pkcs7-signature", "application/x-pkcs7-signature", "application/pgp-signature"}
-)
-_REPORTS: Final = frozenset({"message/delivery-status", "message/disposition-notification"})
-_TEXTS: Final = frozenset({"text/plain", "text/html"})
-_UNREADABLE: Final = (MessageError, binascii.Error, ValueError, LookupError, IndexError, AttributeError, TypeError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,20 @@ MOST_SUBJECT: Final = 300
 
 _OWN: Final = re.compile(r"<harken\.[0-9a-f]{32}@[^<>@\s]{1,255}>")
 
+CALL_SECONDS: Final = 60.0
+SEND_SECONDS: Final = 300.0
+QUIT_SECONDS: Final = 5.0
+AGAIN_SECONDS: Final = 30.0
+MOST_SAID: Final = 200
+
+_LEAST: Final = 200
+_PASSING: Final = 400
+_LASTING: Final = 500
+_SIGN_IN_FIRST: Final = 530
+
+LOOKED_FOR: Final = timedelta(minutes=5)  # after a try that may have worked, before it is sent again
+LOOK_AGAIN_SECONDS: Final = 30.0
+
 
 def answer_id(settings: ImapSettings, key: str) -> str:
     """Return the id of the answer with this key, the same each time it is tried."""
@@ -105,18 +119,6 @@ def _earlier(to: Message) -> list[str]:
         return []
     before = [*ids_in(to.conversation)[:1], *ids_in(to.meta.get("references", ""))]
     return [*(each for each in dict.fromkeys(before) if each not in own), *own]
-
-
-CALL_SECONDS: Final = 60.0
-SEND_SECONDS: Final = 300.0
-QUIT_SECONDS: Final = 5.0
-AGAIN_SECONDS: Final = 30.0
-MOST_SAID: Final = 200
-
-_LEAST: Final = 200
-_PASSING: Final = 400
-_LASTING: Final = 500
-_SIGN_IN_FIRST: Final = 530
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,10 +313,6 @@ def _answer(server: MailServer, code: int, said: str) -> HarkenError:
 def _said(text: str) -> str:
     line = " ".join(text.split())[:MOST_SAID]
     return "".join(char for char in line if char.isprintable()) or "without a word"
-
-
-LOOKED_FOR: Final = timedelta(minutes=5)  # after a try that may have worked, before it is sent again
-LOOK_AGAIN_SECONDS: Final = 30.0
 
 
 class SmtpSender:

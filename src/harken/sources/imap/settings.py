@@ -32,7 +32,7 @@ from harken.sources.settings import (
     shown,
     verbatim,
 )
-from harken.sources.setup import SetupContext, SetupOutcome, SetupValues, SourceSetup, text_of, written
+from harken.sources.setup import SetupContext, SetupOutcome, SetupValues, SourceSetup, text_of
 from harken.times import parse_duration
 
 MOST_ADDRESSES: Final = 50
@@ -43,27 +43,6 @@ MOST_HEADER: Final = 8_000
 _ADDRESS: Final = re.compile(r"[^\s<>@,;:\"()\[\]\\\x00-\x20\x7f]{1,64}@[^\s<>@,;:\"()\[\]\\\x00-\x20\x7f]{1,255}")
 # Not with an encoded word in it: in a header of an answer it would be decoded, and may hold line ends.
 _ID: Final = re.compile(r"<(?![^<>]*=\?)[^\s<>\x00-\x20\x7f-\U0010ffff]{1,398}>")
-
-
-def is_address(text: str) -> bool:
-    """Whether a text is one mail address and nothing else."""
-    return len(text) <= MOST_ADDRESS and _ADDRESS.fullmatch(text) is not None and text.isprintable()
-
-
-def people_in(header: str) -> list[Sender]:
-    """Return the people that a header names: the address, in small letters, and the name as it was written."""
-    try:
-        pairs = getaddresses([header[:MOST_HEADER]])
-    except (ValueError, IndexError, TypeError, RecursionError):
-        return []
-    # Upper and lower case are the same person, and rules about a sender are written in one of them.
-    return [Sender(address.lower(), name) for name, address in pairs[:MOST_ADDRESSES] if is_address(address)]
-
-
-def ids_in(header: str) -> list[str]:
-    """Return the ids of mails that a header names, in order, each once."""
-    return list(dict.fromkeys(_ID.findall(header[:MOST_HEADER])))
-
 
 IMAP: Final = "imap"
 Security = Literal["tls", "starttls", "none"]
@@ -98,6 +77,28 @@ _VOUCHERS: Final[Mapping[str, str]] = MappingProxyType({"imap.gmail.com": "mx.go
 _PORT: Final = "a port such as 993, 465 or 587"
 _FOLDERS: Final = f'a list of folders, such as ["{INBOX}"]'
 _HOST: Final = re.compile(r"[A-Za-z0-9:._-]{1,253}")
+
+_ANYBODY = "Anybody can write any sender into a mail."
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is one mail address and nothing else."""
+    return len(text) <= MOST_ADDRESS and _ADDRESS.fullmatch(text) is not None and text.isprintable()
+
+
+def people_in(header: str) -> list[Sender]:
+    """Return the people that a header names: the address, in small letters, and the name as it was written."""
+    try:
+        pairs = getaddresses([header[:MOST_HEADER]])
+    except (ValueError, IndexError, TypeError, RecursionError):
+        return []
+    # Upper and lower case are the same person, and rules about a sender are written in one of them.
+    return [Sender(address.lower(), name) for name, address in pairs[:MOST_ADDRESSES] if is_address(address)]
+
+
+def ids_in(header: str) -> list[str]:
+    """Return the ids of mails that a header names, in order, each once."""
+    return list(dict.fromkeys(_ID.findall(header[:MOST_HEADER])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,26 +302,19 @@ def can_answer(name: str, entry: Mapping[str, object]) -> bool:
     return read_settings(name, entry).can_answer
 
 
-_ANYBODY = "Anybody can write any sender into a mail."
-
-
 class ImapSetup(SourceSetup):
     """How a mail account is set up."""
 
+    kind = IMAP
+    default_name = "mail"
+    needed = ("host", "user")
     options = options_of(ImapSettings)
     help_text = "Add a mail account; its name is mail unless you say so."
 
-    def usual_name(self, values: SetupValues) -> str:
-        """Return what most people call it."""
-        del values
-        return "mail"
-
     def missing(self, values: SetupValues) -> str:
         """Return what an account cannot do without."""
-        for key in ("host", "user"):
-            if not values.get(key):
-                return f"--{key}"
-        return "" if values.get("password") or values.get("token") else "--password"
+        is_secret_given = values.get("password") or values.get("token")
+        return super().missing(values) or ("" if is_secret_given else "--password")
 
     def ask(self, name: str, values: SetupValues, context: SetupContext) -> SetupValues:
         """Ask the person for what is missing, a question each."""
@@ -344,11 +338,6 @@ class ImapSetup(SourceSetup):
         if voucher and _is_believed(voucher, context):
             found["authserv_id"] = voucher
         return {**found, "ASKED": True}
-
-    def entry(self, name: str, values: SetupValues, context: SetupContext) -> dict[str, object]:
-        """Return what is written."""
-        del name, context
-        return written(IMAP, {key: value for key, value in values.items() if key.islower()})
 
     def outcome(
         self, name: str, values: SetupValues, entry: Mapping[str, object], context: SetupContext

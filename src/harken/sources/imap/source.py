@@ -21,13 +21,13 @@ from harken.clock import Clock
 from harken.errors import HarkenError, NeedsPerson, Unavailable, UserError
 from harken.model import Draft
 from harken.sources.check import CheckContext, CheckReport, ask_once
-from harken.sources.feed import Backoff, FeedTiming, HealthRecorder, worst_of
+from harken.sources.feed import Backoff, FeedTiming, RecordedFeed, worst_of
 from harken.sources.imap.checkpoint import ImapCheckpoint, ImapRow, first_place, read_place
 from harken.sources.imap.connection import Credentials, IdleUnsupported, ImapLink, OpenedFolder
 from harken.sources.imap.messages import ArrivedMail, checks_of, draft_of, has_word_of, proposed
 from harken.sources.imap.sender import SmtpSender, is_own, try_sign_in
 from harken.sources.imap.settings import IMAP, ImapSettings, read_settings
-from harken.sources.source import Batch, Source, SourceEntry, SourceHealth, SourceState
+from harken.sources.source import Batch, NamedSource, Source, SourceEntry, SourceHealth, SourceState
 
 # Servers end a connection that says nothing for half an hour, and some routers forget it after ten minutes.
 IDLE_SECONDS: Final = 9 * 60.0
@@ -41,33 +41,23 @@ STEADY_SECONDS: Final = 60.0
 MOST_FAILURES: Final = 3  # of reading one mail, before only its head is read
 DROPS: Final = 3  # connections in a row that end while waiting for news, before the server is asked instead
 
+MOST_FOLDERS: Final = 20
+NEWEST_CHECKED: Final = 20  # mails that are asked who vouches for their senders
+VOUCHER_SECONDS: Final = 10.0
 
-class ImapSource(Source):
+
+class ImapSource(NamedSource):
     """The mail of one account."""
 
     def __init__(
         self, settings: ImapSettings, credentials: Credentials, clock: Clock, timing: FeedTiming | None = None
     ) -> None:
+        super().__init__(settings.name, IMAP, settings.place)
         self.settings = settings
         self._feeds = tuple(
             ImapFolderFeed(folder, settings, credentials, clock, timing or FeedTiming()) for folder in settings.folders
         )
         self._sender = SmtpSender(settings, credentials, clock) if settings.can_answer else None
-
-    @property
-    def name(self) -> str:
-        """Its name in the configuration."""
-        return self.settings.name
-
-    @property
-    def kind(self) -> str:
-        """Its kind in the configuration."""
-        return IMAP
-
-    @property
-    def address(self) -> str:
-        """Where the mail is, without anything secret."""
-        return self.settings.place
 
     @property
     def sender(self) -> SmtpSender | None:
@@ -83,18 +73,18 @@ class ImapSource(Source):
         return worst_of([feed.health() for feed in self._feeds])
 
 
-class ImapFolderFeed:
+class ImapFolderFeed(RecordedFeed):
     """The mail that comes into one folder."""
 
     def __init__(
         self, folder: str, settings: ImapSettings, credentials: Credentials, clock: Clock, timing: FeedTiming
     ) -> None:
+        super().__init__(folder, clock)
         self._folder = folder
         self._settings = settings
         self._credentials = credentials
         self._clock = clock
         self._timing = timing
-        self._health = HealthRecorder(clock)
         self._found = ""  # what was there before anybody listened, for people
         self._place: ImapCheckpoint | None = None
         self._backoff = Backoff(timing.chance, most_seconds=MOST_SECONDS)
@@ -102,15 +92,6 @@ class ImapFolderFeed:
         self._is_asked = False  # the server does not push: it is asked now and then
         self._is_careful = False  # mails are read one by one
         self._trouble = (0, 0)  # the mail that was last not handed over, and how often
-
-    @property
-    def name(self) -> str:
-        """Its name, under which checkpoints are kept."""
-        return self._folder
-
-    def health(self) -> SourceHealth:
-        """Return how the folder is doing now."""
-        return self._health.read()
 
     async def follow(self, checkpoint: str) -> AsyncGenerator[Batch, None]:
         """Yield the mails that come, in order, reconnecting by itself."""
@@ -135,14 +116,6 @@ class ImapFolderFeed:
             raise
         finally:
             self._health.stops()
-
-    def rest(self) -> Batch:
-        """Return nothing: what was not handed over is read again."""
-        return Batch()
-
-    def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
-        """Take note of what was stored of a batch."""
-        self._health.stored([draft.channel for draft in drafts], known=known)
 
     async def _connected(self) -> AsyncGenerator[Batch, None]:
         """Yield what is new over one connection, until it is lost."""
@@ -322,11 +295,6 @@ def credentials_of(settings: ImapSettings, entry: SourceEntry) -> Credentials:
         is_token=settings.is_token,
         trust=entry.certificates(settings.ca),
     )
-
-
-MOST_FOLDERS: Final = 20
-NEWEST_CHECKED: Final = 20  # mails that are asked who vouches for their senders
-VOUCHER_SECONDS: Final = 10.0
 
 
 def check(entry: SourceEntry, context: CheckContext) -> CheckReport:

@@ -16,9 +16,13 @@ from typing import Any, Final, Protocol, Self, TypeVar
 import anyio
 
 from harken.sources.mcp import protocol
-from harken.sources.mcp.routing import Announcement, RpcRequest
+from harken.sources.mcp.protocol import Announcement, RpcRequest
 
 Ended = TypeVar("Ended")
+
+MAX_WAITING: Final = 64
+
+_log = logging.getLogger("harken.sources.mcp")
 
 
 class LinkTrouble(Exception):
@@ -147,11 +151,6 @@ async def watched(
     if ended:
         return ended[0]
     raise failed[0]
-
-
-MAX_WAITING: Final = 64
-
-_log = logging.getLogger("harken.sources.mcp")
 
 
 class ServerReplies:

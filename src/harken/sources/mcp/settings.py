@@ -42,6 +42,13 @@ _RESERVED_HEADERS: Final = frozenset(
     | {"mcp-method", "mcp-name", "mcp-protocol-version", "mcp-session-id", "transfer-encoding"}
 )
 
+LEAST_GUESSED_CHARS: Final = 16
+_FORMS: Final = "Keep it elsewhere and name it: env:NAME (in {file}), file:PATH or keyring:SERVICE/NAME."
+_SECRET_NAME: Final = re.compile(r"(?i).*(auth|cookie|token|secret|passw|credential|api-?key|access-?key|session).*")
+_SECRET_VALUE: Final = re.compile(r"(?i)(bearer|basic|token)\s+\S+")
+_WORD: Final = re.compile(r"[A-Za-z0-9_+/=.~-]+")
+_REFERENCE: Final = re.compile(rf"(?:[A-Za-z]+ )?(?:{'|'.join(REFERENCES)}).+", re.DOTALL)
+
 
 class McpTransport(StrEnum):
     """How a server is reached."""
@@ -206,28 +213,16 @@ def read_settings(name: str, entry: Mapping[str, object], secrets: Collection[st
     return replace(McpSettings.read(name, entry), secrets=frozenset(secrets))
 
 
-LEAST_GUESSED_CHARS: Final = 16
-_FORMS: Final = "Keep it elsewhere and name it: env:NAME (in {file}), file:PATH or keyring:SERVICE/NAME."
-_SECRET_NAME: Final = re.compile(r"(?i).*(auth|cookie|token|secret|passw|credential|api-?key|access-?key|session).*")
-_SECRET_VALUE: Final = re.compile(r"(?i)(bearer|basic|token)\s+\S+")
-_WORD: Final = re.compile(r"[A-Za-z0-9_+/=.~-]+")
-_REFERENCE: Final = re.compile(rf"(?:[A-Za-z]+ )?(?:{'|'.join(REFERENCES)}).+", re.DOTALL)
-
-
 class McpSetup(SourceSetup):
     """How an MCP server is set up."""
 
+    kind = KIND
     options = options_of(McpSettings)
     takes_arguments = True
     help_text = (
         "Add an MCP server, by its address or the program that it is. Secrets stay outside: --header "
         "Authorization=env:CI_TOKEN, with CI_TOKEN=... in the file `env` in Harken's folder."
     )
-
-    def missing(self, values: SetupValues) -> str:
-        """Return what a server cannot do without; which of both is said where the entry is made."""
-        del values
-        return ""
 
     def ask(self, name: str, values: SetupValues, context: SetupContext) -> SetupValues:
         """Ask the person for what is missing, a question each."""

@@ -31,11 +31,30 @@ from harken.sources.mcp.link import (
     bounded,
     watched,
 )
-from harken.sources.mcp.routing import Announcement, RpcAnswer, RpcRequest, read_frame
+from harken.sources.mcp.protocol import Announcement, RpcAnswer, RpcRequest, read_frame
 from harken.sources.mcp.settings import McpSettings
 from harken.sources.mcp.web import AT_ONCE
 
 MAX_LINE_BYTES: Final = 8_000_000
+
+END_SECONDS: Final = 1.0  # for each step of ending it
+
+# What programs need to find themselves and their files. Everything else may be a secret of somebody else.
+PASSED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL") + (
+    ("SYSTEMROOT", "COMSPEC", "PATHEXT", "TEMP", "TMP", "USERPROFILE", "APPDATA", "LOCALAPPDATA")
+    if os.name == "nt"
+    else ()
+)
+_LEASH: Final = 'read -r _; kill -s TERM -- "-$1" 2>/dev/null; sleep 2; kill -s KILL -- "-$1" 2>/dev/null'
+
+READ_BYTES: Final = 65_536
+MAX_LOG_LINE_BYTES: Final = 2_000
+LOG_LINES_PER_MINUTE: Final = 60
+EXIT_SECONDS: Final = 1.0
+MINUTE_SECONDS: Final = 60.0
+DAY_SECONDS: Final = 86_400.0
+
+_log = logging.getLogger("harken.sources.mcp")
 
 
 class LineSplitter:
@@ -74,17 +93,6 @@ class LineSplitter:
         line = b"".join(self._pieces)
         self._pieces, self._size, self._is_too_long = [], 0, False
         return line.decode("utf-8", "replace").strip()
-
-
-END_SECONDS: Final = 1.0  # for each step of ending it
-
-# What programs need to find themselves and their files. Everything else may be a secret of somebody else.
-PASSED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL") + (
-    ("SYSTEMROOT", "COMSPEC", "PATHEXT", "TEMP", "TMP", "USERPROFILE", "APPDATA", "LOCALAPPDATA")
-    if os.name == "nt"
-    else ()
-)
-_LEASH: Final = 'read -r _; kill -s TERM -- "-$1" 2>/dev/null; sleep 2; kill -s KILL -- "-$1" 2>/dev/null'
 
 
 def child_environment(own: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
@@ -178,16 +186,6 @@ def _not_started(exc: Exception, settings: McpSettings) -> str:
     if isinstance(exc, PermissionError):
         return f"the program {settings.address} may not be run: check sources.{settings.name}.command"
     return f"the program {settings.address} cannot be started"
-
-
-READ_BYTES: Final = 65_536
-MAX_LOG_LINE_BYTES: Final = 2_000
-LOG_LINES_PER_MINUTE: Final = 60
-EXIT_SECONDS: Final = 1.0
-MINUTE_SECONDS: Final = 60.0
-DAY_SECONDS: Final = 86_400.0
-
-_log = logging.getLogger("harken.sources.mcp")
 
 
 class StdioLink:

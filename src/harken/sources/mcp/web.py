@@ -17,7 +17,7 @@ from typing import Final, Self
 import httpx2
 
 from harken.sources.mcp.link import LinkLost, LinkReceiver, bounded
-from harken.sources.mcp.routing import Announcement, RpcAnswer, RpcFrame, RpcRequest, identified, read_frame
+from harken.sources.mcp.protocol import Announcement, RpcAnswer, RpcFrame, RpcRequest, identified, read_frame
 from harken.sources.mcp.settings import McpSettings
 
 MAX_BODY_BYTES: Final = 8_000_000
@@ -26,6 +26,17 @@ MAX_CAUSES: Final = 10
 
 _MOVED: Final = frozenset({301, 302, 307, 308})
 _REFUSED: Final = frozenset({401, 403})
+
+MAX_EVENT_BYTES: Final = 8_000_000
+MAX_ID_CHARS: Final = 4_096  # it is sent back in a header
+MAX_RETRY_DIGITS: Final = 9
+
+_BOM: Final = b"\xef\xbb\xbf"
+
+Position = Callable[[str, str], str | None]
+"""Makes a checkpoint of the last event id and the newest cursor, or nothing."""
+
+AT_ONCE: Final = 1_000
 
 
 class McpWeb:
@@ -171,13 +182,6 @@ def _unreachable(exc: httpx2.ConnectError, address: str) -> str:
     return f"{address} cannot be reached"
 
 
-MAX_EVENT_BYTES: Final = 8_000_000
-MAX_ID_CHARS: Final = 4_096  # it is sent back in a header
-MAX_RETRY_DIGITS: Final = 9
-
-_BOM: Final = b"\xef\xbb\xbf"
-
-
 @dataclass(frozen=True, slots=True)
 class SseEvent:
     """One event. `name` is `message` where the server named none; `id` is its own, not one of an event before it."""
@@ -294,13 +298,6 @@ class EventParser:
             self._is_too_long = True
             self.dropped += 1
             self._data = []
-
-
-Position = Callable[[str, str], str | None]
-"""Makes a checkpoint of the last event id and the newest cursor, or nothing."""
-
-
-AT_ONCE: Final = 1_000
 
 
 @dataclass(slots=True)

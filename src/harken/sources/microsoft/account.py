@@ -3,31 +3,44 @@
 What is followed knows nothing of signing in: it raises `NeedsPerson`, and is followed again from where it was as soon
 as the person has acted. A sign-in by a command is seen within seconds, because it changes the cache's stamp. Imported
 only when it is needed: what signs in takes long to import. Above are `teams` and `outlook`; below are the client, the
-sign-ins and the notifications.
+sign-in of a person and the notifications.
+
+`AgentUser` gets tokens with no person in between: the blueprint's certificate signs an assertion, which gets a token
+for the agent identity (1); with it the agent identity gets one of its own (2); with both it gets the user's token for
+Graph (3). The claims are exactly those that Microsoft documents. Nothing is kept on disk: the certificate is enough to
+begin again.
 """
 
 from __future__ import annotations
 
+import base64
+import logging
+import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Generic, Protocol, TypeVar
 
 import anyio
+import jwt
+from anyio import to_thread
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from harken.clock import Clock
 from harken.errors import HarkenError, NeedsPerson, UserError
 from harken.model import Draft, timestamp
 from harken.sources.check import CheckContext, CheckReport, ask_once, sentence
 from harken.sources.feed import worst_of
-from harken.sources.microsoft.agent_user import AgentUser
+from harken.sources.http import CachedToken, TokenHolder, held_until, seconds_of
+from harken.sources.microsoft import sign_in_service as refusals
 from harken.sources.microsoft.client import GraphClient, MeetsClaims
 from harken.sources.microsoft.notifications import ChangeTopic, Subscriptions, with_notices
-from harken.sources.microsoft.sent import (
-    SentMessages,
-)
-from harken.sources.microsoft.settings import GraphSettings
+from harken.sources.microsoft.sent import SentMessages
+from harken.sources.microsoft.settings import GRAPH_SCOPE, AgentUserSettings, GraphSettings
 from harken.sources.microsoft.sign_in import (
     CodePrompt,
     DelegatedSignIn,
@@ -35,12 +48,15 @@ from harken.sources.microsoft.sign_in import (
     SignInRecord,
     SignInStatus,
     TokenCache,
+    claims_of,
+    person_of,
 )
-from harken.sources.microsoft.sign_in_service import SignInService
+from harken.sources.microsoft.sign_in_service import SignInService, surprise
 from harken.sources.source import (
     Batch,
     Door,
     Feed,
+    NamedSource,
     PlaceholderWriter,
     ReplySender,
     SignInResult,
@@ -55,6 +71,17 @@ LOOK_SECONDS: Final = 1.0
 TOLD: Final = "told by Microsoft at once"
 LOOKS_AT_STAMP: Final = 3  # somebody may sign in while it is looked who has
 LOOKS: Final = 300  # then it is tried anyway: consent is given elsewhere, and nobody tells us
+
+_AnySettings = TypeVar("_AnySettings", bound=GraphSettings)
+
+MAX_CHARS: Final = 200
+
+ASSERTION_LIFE: Final = timedelta(seconds=600)
+ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+EXCHANGE_SCOPE: Final = "api://AzureADTokenExchange/.default"
+WARNING: Final = timedelta(days=14)  # before the certificate ends
+
+_log = logging.getLogger("harken.sources.microsoft")
 
 
 class AccountFeed(Feed, Protocol):
@@ -153,31 +180,16 @@ class AccountSignIn:
             await anyio.sleep(LOOK_SECONDS)
 
 
-_AnySettings = TypeVar("_AnySettings", bound=GraphSettings)
 _AnyFeed = TypeVar("_AnyFeed", bound=AccountFeed)
 
 
-class AccountSource(Source, Generic[_AnySettings, _AnyFeed]):
-    """What Teams and Outlook are alike in: a name, an address, and feeds that look again and again."""
+class AccountSource(NamedSource, Generic[_AnySettings, _AnyFeed]):
+    """What Teams and Outlook are alike in: feeds that look again and again."""
 
     def __init__(self, settings: _AnySettings, feeds: Sequence[_AnyFeed]) -> None:
+        super().__init__(settings.name, settings.kind, settings.address)
         self.settings = settings
         self._feeds = tuple(feeds)
-
-    @property
-    def name(self) -> str:
-        """Its name in the configuration."""
-        return self.settings.name
-
-    @property
-    def kind(self) -> str:
-        """Its kind in the configuration."""
-        return self.settings.kind
-
-    @property
-    def address(self) -> str:
-        """Where Graph is, without anything secret."""
-        return self.settings.address
 
     def feeds(self) -> tuple[_AnyFeed, ...]:
         """Return its streams."""
@@ -188,7 +200,7 @@ class AccountSource(Source, Generic[_AnySettings, _AnyFeed]):
         return replace(worst_of([feed.health() for feed in self._feeds]), pace=self.settings.pace)
 
 
-class SignedInSource(Source):
+class SignedInSource(NamedSource):
     """A source, its sign-in, and how what it yields is answered."""
 
     def __init__(
@@ -203,6 +215,7 @@ class SignedInSource(Source):
         placeholders: PlaceholderWriter | None = None,
         notices: Subscriptions | None = None,
     ) -> None:
+        super().__init__(inner.name, inner.kind, inner.address)
         self._inner = inner
         self._sign_in = sign_in
         self._client = client
@@ -211,21 +224,6 @@ class SignedInSource(Source):
         self._sender = sender
         self._placeholders = placeholders
         self._notices = notices
-
-    @property
-    def name(self) -> str:
-        """Its name in the configuration."""
-        return self._inner.name
-
-    @property
-    def kind(self) -> str:
-        """Its kind in the configuration."""
-        return self._inner.kind
-
-    @property
-    def address(self) -> str:
-        """Where the other side is."""
-        return self._inner.address
 
     @property
     def sender(self) -> ReplySender | None:
@@ -258,8 +256,8 @@ class SignedInSource(Source):
         if self._notices is not None:
             pace = TOLD if self._notices.works else health.pace
             health = replace(health, pace=pace, reason=health.reason or self._notices.reason)
-        until = self._client.health().throttled_until
-        if until is None or until <= self._clock.now():
+        until = self._client.throttled_until
+        if until is None:
             return health
         said = health.reason or f"Microsoft asks to wait until {timestamp(until)}."
         return replace(health, reason=said, throttled_until=until, next_try=health.next_try or until)
@@ -325,11 +323,15 @@ class MicrosoftAccount:
     client: GraphClient
     person: DelegatedSignIn | None = None
 
-    def subscriptions(self, clock: Clock, topics: Sequence[ChangeTopic]) -> Subscriptions | None:
-        """Return what asks Microsoft to tell of changes; None where it is not asked."""
-        if not self.settings.notice_url:
-            return None
-        return Subscriptions(self.settings, self.client, clock, topics, self.sign_in.me)
+
+@dataclass(frozen=True, slots=True)
+class AccountParts:
+    """What a kind makes of an account: what is followed, what Microsoft can tell it of, and how it is answered."""
+
+    source: Source
+    topics: Sequence[ChangeTopic]
+    sender: ReplySender
+    placeholders: PlaceholderWriter | None = None
 
 
 def open_account(settings: GraphSettings, entry: SourceEntry) -> MicrosoftAccount:
@@ -347,6 +349,32 @@ def open_account(settings: GraphSettings, entry: SourceEntry) -> MicrosoftAccoun
         sign_in = AccountSignIn(tokens=person, stamp=cache.stamp)
     client = GraphClient(sign_in, clock, name=settings.name, base_url=settings.graph_url, verify=trust)
     return MicrosoftAccount(settings=settings, sign_in=sign_in, client=client, person=person)
+
+
+def make_signed_in(
+    settings: GraphSettings,
+    entry: SourceEntry,
+    parts: Callable[[MicrosoftAccount, SentMessages], AccountParts],
+) -> Source:
+    """Return the source of an account; raises `UserError` for what is written wrongly."""
+    settings = with_notices(settings, entry.public_url)
+    try:
+        account = open_account(settings, entry)
+    except (UserError, NeedsPerson) as exc:
+        # What is kept elsewhere is missing: the certificate of an Agent User.
+        return entry.unready(exc, settings.address)
+    client, sign_in, clock, sent = account.client, account.sign_in, entry.clock, SentMessages()
+    made = parts(account, sent)
+    return SignedInSource(
+        made.source,
+        sign_in,
+        client,
+        clock,
+        sender=made.sender,
+        sent=sent,
+        placeholders=made.placeholders,
+        notices=Subscriptions(settings, client, clock, made.topics, sign_in.me) if settings.notice_url else None,
+    )
 
 
 class PersonSignIn:
@@ -400,9 +428,6 @@ def _bare(scope: str) -> str:
     return scope.rpartition("/")[2].casefold()
 
 
-MAX_CHARS: Final = 200
-
-
 def check_account(
     settings: GraphSettings,
     entry: SourceEntry,
@@ -429,12 +454,6 @@ def check_account(
     return replace(report, server=account.sign_in.title)
 
 
-def rows_of(page: Mapping[str, object]) -> list[Mapping[str, object]]:
-    """Return the rows of a page."""
-    value = page.get("value")
-    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
-
-
 def moment_of(item: object, now: datetime) -> str:
     """Say when something was written, today by the hour only, as far as the service says it in a way to be read."""
     stamp = item.get("createdDateTime") if isinstance(item, Mapping) else None
@@ -446,3 +465,161 @@ def moment_of(item: object, now: datetime) -> str:
     if moment.date() == today.date():
         return f"{moment:%H:%M}"
     return f"{moment:%m-%d %H:%M}" if moment.year == today.year else f"{moment:%Y-%m-%d %H:%M}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCertificate:
+    """A certificate with its key, ready to sign."""
+
+    key: RSAPrivateKey = field(repr=False)
+    thumbprint: str  # SHA-256 of the certificate, base64url
+    begins_at: datetime
+    ends_at: datetime
+
+
+class AgentUser:
+    """The sign-in of one source as an Agent User."""
+
+    def __init__(self, settings: AgentUserSettings, service: SignInService, clock: Clock) -> None:
+        self._settings = settings
+        self._service = service
+        self._clock = clock
+        self._holder = TokenHolder(clock, self._renew)
+        self._sign_in: SignInRecord | None = None
+
+    async def token(self, *, is_fresh: bool = False) -> str:
+        """Return an access token, renewed where needed; raises `NeedsPerson` and `Unavailable`."""
+        return await self._holder.token(is_fresh=is_fresh)
+
+    async def standing(self) -> SignInStatus:
+        """Return the account, if it is signed in yet, and what a person must do."""
+        return SignInStatus(sign_in=self._sign_in, action=self._holder.action)
+
+    async def _renew(self, *, is_forced: bool) -> CachedToken:
+        del is_forced  # there is nothing to take an old one from
+        answer = await to_thread.run_sync(self._ask_thrice, abandon_on_cancel=True)
+        now = self._clock.now()
+        held = held_until(_token(answer), now, seconds_of(answer.get("expires_in")))
+        person = person_of(claims_of(answer.get("id_token")))
+        known = (
+            person
+            if person.user_id
+            else SignedInPerson(user_id=self._settings.user_id, tenant_id=self._settings.tenant)
+        )
+        self._sign_in = SignInRecord(
+            person=known,
+            since=self._sign_in.since if self._sign_in else self._service.their_time(now),
+            renewed_at=now,
+            expires_at=held.expires_at,
+            scopes=tuple(str(answer.get("scope", "")).split()),
+        )
+        return held
+
+    def _ask_thrice(self) -> Mapping[str, object]:
+        settings = self._settings
+        blueprint = self._ask(
+            {
+                "client_id": settings.blueprint_id,
+                "scope": EXCHANGE_SCOPE,
+                "fmi_path": settings.agent_id,
+                "grant_type": "client_credentials",
+                "client_assertion": self._assertion(),
+            }
+        )
+        agent = self._ask(
+            {
+                "client_id": settings.agent_id,
+                "scope": EXCHANGE_SCOPE,
+                "grant_type": "client_credentials",
+                "client_assertion": _token(blueprint),
+            }
+        )
+        return self._ask(
+            {
+                "client_id": settings.agent_id,
+                "scope": GRAPH_SCOPE,
+                "grant_type": "user_fic",
+                "client_assertion": _token(blueprint),
+                "user_federated_identity_credential": _token(agent),
+                "user_id": settings.user_id,
+                "requested_token_use": "on_behalf_of",
+            }
+        )
+
+    def _ask(self, form: Mapping[str, str]) -> Mapping[str, object]:
+        data = {"client_assertion_type": ASSERTION_TYPE, **form}
+        answer = self._service.post(self._settings.token_url, data=data).body
+        if "error" in answer:
+            raise refusals.refusal(answer, self._asker(form["client_id"]))
+        return answer
+
+    def _assertion(self) -> str:
+        certificate = read_certificate(self._settings.certificate, self._settings.name)
+        now = self._clock.now()
+        self._check_dates(certificate, now)
+        at = int(now.timestamp())
+        claims = {
+            "aud": self._settings.token_url,
+            "iss": self._settings.blueprint_id,
+            "sub": self._settings.blueprint_id,
+            "jti": str(uuid.uuid4()),
+            "nbf": at,
+            "iat": at,
+            "exp": at + int(ASSERTION_LIFE.total_seconds()),
+        }
+        return jwt.encode(claims, certificate.key, algorithm="RS256", headers={"x5t#S256": certificate.thumbprint})
+
+    def _check_dates(self, certificate: AgentCertificate, now: datetime) -> None:
+        name = self._settings.name
+        if certificate.begins_at <= now < certificate.ends_at:
+            if now > certificate.ends_at - WARNING:
+                _log.warning("%s: the certificate ends on %s", name, certificate.ends_at.date())
+            return
+        is_over = now >= certificate.ends_at
+        when = f"ended on {certificate.ends_at.date()}" if is_over else f"begins on {certificate.begins_at.date()}"
+        action = f"put a new certificate on the blueprint's page in Entra and into sources.{name}.certificate"
+        raise NeedsPerson(
+            f"{name}: the certificate {when}.",
+            f"{action[:1].upper()}{action[1:]}; if the date is wrong, set the clock.",
+            action=action,
+        )
+
+    def _asker(self, client_id: str) -> refusals.RefusalContext:
+        return refusals.RefusalContext(
+            name=self._settings.name,
+            tenant=self._settings.tenant,
+            client_id=client_id,
+            authority=self._settings.authority,
+            skew_seconds=self._service.skew_seconds,
+            is_agent=True,
+        )
+
+
+def _pem_hint(name: str) -> str:
+    return f"Set sources.{name}.certificate to a PEM file with an RSA private key and its certificate."
+
+
+def read_certificate(pem: str, name: str) -> AgentCertificate:
+    """Return the certificate and its key; raises `UserError`, which says nothing of what the text holds."""
+    data = pem.encode("utf-8", "replace")
+    try:
+        key = load_pem_private_key(data, password=None)
+        certificate = x509.load_pem_x509_certificate(data)
+    except (ValueError, TypeError):
+        raise UserError(f"The certificate of the source {name} cannot be read.", _pem_hint(name)) from None
+    if not isinstance(key, RSAPrivateKey) or key.public_key() != certificate.public_key():
+        raise UserError(f"The certificate of the source {name} does not belong to its RSA key.", _pem_hint(name))
+    digest = certificate.fingerprint(hashes.SHA256())
+    return AgentCertificate(
+        key=key,
+        thumbprint=base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
+        begins_at=certificate.not_valid_before_utc,
+        ends_at=certificate.not_valid_after_utc,
+    )
+
+
+def _token(answer: Mapping[str, object]) -> str:
+    token = answer.get("access_token")
+    if not isinstance(token, str) or not token:
+        raise surprise()
+    return token

@@ -2,16 +2,14 @@
 
 `GraphClient` takes a lane, sends, judges the answer with `responses.py` and repeats what may be repeated. What can go
 wrong that no kind of `harken.errors` says by itself is an error of its own here, so that callers can tell them apart:
-begin a feed again, look before a message is sent twice, name the permission to grant. `GraphHealth` is what people are
-told about the calls. `RequestLanes` sees to how often and how many at once, as Microsoft allows it.
-Below are `http.py` and `responses.py`.
+begin a feed again, look before a message is sent twice, name the permission to grant. `RequestLanes` sees to how often
+and how many at once, as Microsoft allows it. Below are `http.py` and `responses.py`.
 """
 
 from __future__ import annotations
 
 import heapq
 import logging
-import random
 import re
 import ssl
 import uuid
@@ -26,12 +24,11 @@ import anyio
 import httpx2
 
 from harken.clock import Clock
-from harken.errors import HarkenError, Unavailable
+from harken.errors import Unavailable
 from harken.memory import json_bytes
-from harken.sources.feed import wait_seconds
+from harken.sources.feed import FeedTiming, wait_seconds
 from harken.sources.http import REQUEST_SECONDS, ConnectionBroken, HttpAnswer, HttpWire, ServiceAddress, shown
 from harken.sources.microsoft.responses import (
-    Json,
     PositionGone,
     ResponseDone,
     ResponseFailure,
@@ -42,56 +39,7 @@ from harken.sources.microsoft.responses import (
     verdict_of,
 )
 from harken.sources.microsoft.settings import GRAPH_URL
-
-
-@dataclass(frozen=True, slots=True)
-class GraphHealth:
-    """When it last worked, what last went wrong since then, and until when Microsoft asked us to wait."""
-
-    last_ok_at: datetime | None = None
-    last_error: str = ""
-    throttled_until: datetime | None = None
-    requests: int = 0  # made since the start, repeats included
-    repeats: int = 0
-
-
-class GraphCalls:
-    """Notes how calls end."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._ok_at: datetime | None = None
-        self._error = ""
-        self._throttled_until: datetime | None = None
-        self._requests = 0
-        self._repeats = 0
-
-    def asked(self, *, is_repeat: bool) -> None:
-        """Note a request."""
-        self._requests += 1
-        self._repeats += is_repeat
-
-    def worked(self) -> None:
-        """Note that a request worked."""
-        self._ok_at = self._clock.now()
-        self._error = ""
-
-    def failed(self, message: str) -> None:
-        """Note in one sentence why a request did not work."""
-        self._error = message
-
-    def throttled(self, seconds: float) -> None:
-        """Note that we were asked to wait."""
-        until = self._clock.now() + timedelta(seconds=seconds)
-        self._throttled_until = max(until, self._throttled_until or until)
-
-    def read(self) -> GraphHealth:
-        """Return how it is now; a wait that is over is not told."""
-        until = self._throttled_until
-        if until is not None and until <= self._clock.now():
-            until = None
-        return GraphHealth(self._ok_at, self._error, until, self._requests, self._repeats)
-
+from harken.sources.payload import Json
 
 MOST_TRIES: Final = 5
 MOST_OF_A_PAGE: Final = 2
@@ -109,6 +57,13 @@ _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 _log = logging.getLogger("harken.sources.microsoft")
+
+CHAT: Final = "chat:"
+CHATS: Final = "chats"
+MAILBOX: Final = "mailbox"
+MAX_IDLE_LANES: Final = 256
+
+_ALL_CHATS: Final = "every chat"  # no lane of its own that anybody names: every chat shares it
 
 
 class GraphTokens(Protocol):
@@ -129,12 +84,9 @@ class MeetsClaims(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class GraphTiming:
+class GraphTiming(FeedTiming):
     """Where waits come from, and how long they are at most."""
 
-    chance: Callable[[], float] = random.random
-    wait: Callable[[float], Awaitable[None]] = anyio.sleep
-    monotonic: Callable[[], float] = anyio.current_time
     patience_seconds: float = PATIENCE_SECONDS
     request_seconds: float = REQUEST_SECONDS
     lane_seconds: float = MAX_WAIT_SECONDS
@@ -164,7 +116,6 @@ class _Tries:
     token: str = field(default="", repr=False)  # that the last try was made with
     refused: str = field(default="", repr=False)  # a token that was not accepted
     claims: str = field(default="", repr=False)  # what the next one must have
-    made: int = 0
 
 
 class GraphClient:
@@ -194,7 +145,7 @@ class GraphClient:
             monotonic=self._timing.monotonic,
         )
         self._refreshing = anyio.Lock()
-        self._pulse = GraphCalls(clock)
+        self._throttled_until: datetime | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -207,9 +158,11 @@ class GraphClient:
         with anyio.CancelScope(shield=True), anyio.move_on_after(self._timing.request_seconds):
             await self._wire.aclose()
 
-    def health(self) -> GraphHealth:
-        """Return how calls are doing now."""
-        return self._pulse.read()
+    @property
+    def throttled_until(self) -> datetime | None:
+        """Until when Microsoft asked us to wait; None if that is over."""
+        until = self._throttled_until
+        return until if until is not None and until > self._clock.now() else None
 
     async def get(
         self,
@@ -277,16 +230,15 @@ class GraphClient:
             verdict = await self._try(call, tries)
             match verdict:
                 case ResponseDone(body):
-                    self._pulse.worked()
                     return body
                 case ResponseRefresh(error, claims):
                     if tries.refused:
-                        raise self._given_up(error)
+                        raise error
                     tries.refused, tries.claims = tries.token, claims
                 case ResponseFailure(error):
                     if verdict.is_throttled and verdict.after is not None:
                         self._hold(call, verdict.after)
-                    raise self._given_up(error)
+                    raise error
                 case ResponseRetry():
                     await self._pause(call, tries, verdict)
 
@@ -295,8 +247,6 @@ class GraphClient:
         request_id = call.request_id or str(uuid.uuid4())
         headers = {**call.headers, "Authorization": f"Bearer {tries.token}", "client-request-id": request_id}
         async with self._lanes.use(call.lane):
-            self._pulse.asked(is_repeat=tries.made > 0)
-            tries.made += 1
             try:
                 answer = await self._wire.exchange(call.method, call.url, headers, call.body)
             except ConnectionBroken as broken:
@@ -318,12 +268,9 @@ class GraphClient:
             with anyio.fail_after(self._timing.token_seconds):
                 token = await (self._fresh(tries) if tries.refused else self._tokens.token())
         except TimeoutError as exc:
-            raise self._given_up(Unavailable("The sign-in does not answer in time.", "it is tried again")) from exc
-        except HarkenError as error:
-            self._pulse.failed(error.message)
-            raise
+            raise Unavailable("The sign-in does not answer in time.", "it is tried again") from exc
         if not _TOKEN.fullmatch(token):
-            raise self._given_up(Unavailable("The sign-in yields no token that can be sent.", "sign in again"))
+            raise Unavailable("The sign-in yields no token that can be sent.", "sign in again")
         return token
 
     async def _fresh(self, tries: _Tries) -> str:
@@ -346,16 +293,13 @@ class GraphClient:
         if tries.failures >= MOST_TRIES or now + seconds > tries.give_up_at:
             if isinstance(again.error, Unavailable):
                 again.error.retry_after = max(again.error.retry_after, round(seconds, 3))
-            raise self._given_up(again.error)
+            raise again.error
         await self._timing.wait(seconds)
 
     def _hold(self, call: _Call, seconds: float) -> None:
         self._lanes.hold(call.lane, seconds)
-        self._pulse.throttled(seconds)
-
-    def _given_up(self, error: HarkenError) -> HarkenError:
-        self._pulse.failed(error.message)
-        return error
+        until = self._clock.now() + timedelta(seconds=seconds)
+        self._throttled_until = max(until, self._throttled_until or until)
 
     def _log_failure(self, call: _Call, what: str, request_id: str, told_id: str) -> None:
         _log.info(
@@ -385,14 +329,6 @@ def _with_preferences(headers: Mapping[str, str] | None) -> dict[str, str]:
 def _told_id(answer: HttpAnswer) -> str:
     said = answer.headers.get("request-id", "")
     return said if _REQUEST_ID.fullmatch(said) else ""
-
-
-CHAT: Final = "chat:"
-CHATS: Final = "chats"
-MAILBOX: Final = "mailbox"
-MAX_IDLE_LANES: Final = 256
-
-_ALL_CHATS: Final = "every chat"  # no lane of its own that anybody names: every chat shares it
 
 
 @dataclass(frozen=True, slots=True)

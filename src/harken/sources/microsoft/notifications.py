@@ -15,7 +15,7 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, TypeAlias, TypeVar
 
 import anyio
@@ -28,13 +28,45 @@ from harken.model import Draft, timestamp
 from harken.sources.feed import doubled
 from harken.sources.http import part
 from harken.sources.microsoft.client import GraphClient, GraphTiming
-from harken.sources.microsoft.responses import Json
 from harken.sources.microsoft.settings import GraphSettings
+from harken.sources.payload import Json, iso_moment, items, text_of
 from harken.sources.source import Accept, Batch, DoorAnswer, PostedRequest
 
 FOLDER: Final = "/graph/"
 
 _Account = TypeVar("_Account", bound=GraphSettings)
+
+NET_SECONDS: Final = 300.0  # between two looks while word comes
+FOLD_SECONDS: Final = 1.0  # word that comes while the feed looks is folded into one more look, so much later
+MOST_CHATS: Final = 200
+
+Wait: TypeAlias = Callable[[float], Awaitable[None]]
+
+MAX_BYTES: Final = 262_144
+MAX_TOKEN_CHARS: Final = 1_024
+MAX_ENTRIES: Final = 1_000  # anybody can post; each is compared with each secret
+ACCEPTED: Final = 202
+
+_CHAT: Final = re.compile(r"chats\('([^'/]{1,256})'\)/messages\b", re.IGNORECASE)
+
+FEED: Final = "notices"
+# Microsoft allows three days for chats and seven for mail. What nobody could delete should not be told for that long.
+LIFE: Final = timedelta(hours=24)
+LEAST_LIFE: Final = timedelta(minutes=2)
+LOOK_SECONDS: Final = 60.0  # a machine that slept does not know that time has passed
+FIRST_RETRY_SECONDS: Final = 60.0
+LAST_RETRY_SECONDS: Final = 900.0
+LEAST_GAP: Final = timedelta(seconds=10)  # however often Microsoft asks
+MOST_PAGES: Final = 3
+MOST_LEFTOVERS: Final = 10
+END_SECONDS: Final = 2.0
+SECRET_BYTES: Final = 32
+
+_PATH: Final = "/subscriptions"
+_REMOVED: Final = "subscriptionRemoved"
+_CHALLENGE: Final = "reauthorizationRequired"
+
+_log = logging.getLogger("harken.sources.microsoft")
 
 
 def path_of(name: str) -> str:
@@ -52,13 +84,6 @@ def with_notices(settings: _Account, public_url: str) -> _Account:
             "Set hooks.public_url to that of your tunnel or reverse proxy, or take notifications out.",
         )
     return replace(settings, notice_url=f"{public_url.rstrip('/')}{path_of(settings.name)}")
-
-
-NET_SECONDS: Final = 300.0  # between two looks while word comes
-FOLD_SECONDS: Final = 1.0  # word that comes while the feed looks is folded into one more look, so much later
-MOST_CHATS: Final = 200
-
-Wait: TypeAlias = Callable[[float], Awaitable[None]]
 
 
 class InterruptibleWait:
@@ -168,14 +193,6 @@ class ChangeTopic:
     tidings: ChangeSignal
 
 
-MAX_BYTES: Final = 262_144
-MAX_TOKEN_CHARS: Final = 1_024
-MAX_ENTRIES: Final = 1_000  # anybody can post; each is compared with each secret
-ACCEPTED: Final = 202
-
-_CHAT: Final = re.compile(r"chats\('([^'/]{1,256})'\)/messages\b", re.IGNORECASE)
-
-
 class _Notice(msgspec.Struct, rename="camel"):
     client_state: str | None = None
     lifecycle_event: str | None = None
@@ -257,26 +274,6 @@ def _is_same(secret: str, said: str) -> bool:
 def _chat_of(resource: str) -> str:
     found = _CHAT.search(resource)
     return found[1] if found else ""
-
-
-FEED: Final = "notices"
-# Microsoft allows three days for chats and seven for mail. What nobody could delete should not be told for that long.
-LIFE: Final = timedelta(hours=24)
-LEAST_LIFE: Final = timedelta(minutes=2)
-LOOK_SECONDS: Final = 60.0  # a machine that slept does not know that time has passed
-FIRST_RETRY_SECONDS: Final = 60.0
-LAST_RETRY_SECONDS: Final = 900.0
-LEAST_GAP: Final = timedelta(seconds=10)  # however often Microsoft asks
-MOST_PAGES: Final = 3
-MOST_LEFTOVERS: Final = 10
-END_SECONDS: Final = 2.0
-SECRET_BYTES: Final = 32
-
-_PATH: Final = "/subscriptions"
-_REMOVED: Final = "subscriptionRemoved"
-_CHALLENGE: Final = "reauthorizationRequired"
-
-_log = logging.getLogger("harken.sources.microsoft")
 
 
 @dataclass(slots=True)
@@ -439,11 +436,7 @@ class Subscriptions:
 
     def _granted(self, said: Json) -> datetime:
         """Return until when Microsoft says it lives: it may be shorter than was asked for."""
-        try:
-            granted = datetime.fromisoformat(str(said.get("expirationDateTime")))
-        except ValueError:
-            return self._clock.now() + LIFE
-        return granted if granted.tzinfo else granted.replace(tzinfo=UTC)
+        return iso_moment(text_of(said, "expirationDateTime")) or self._clock.now() + LIFE
 
     async def _delete_leftovers(self) -> None:
         """Delete unknown subscriptions to our address, as far as that can be done: they end by themselves."""
@@ -452,9 +445,7 @@ class Subscriptions:
             found: list[str] = []
             async with aclosing(self._client.pages(_PATH, lane="", most_pages=MOST_PAGES)) as pages:
                 async for page in pages:
-                    value = page.get("value")
-                    rows = [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
-                    found += [str(row.get("id")) for row in rows if row.get("notificationUrl") == self._url]
+                    found += [str(row.get("id")) for row in items(page) if row.get("notificationUrl") == self._url]
             for leftover in [each for each in found if each not in ours][:MOST_LEFTOVERS]:
                 with suppress(NotFound):
                     await self._client.delete(f"{_PATH}/{part(leftover)}", lane="")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
@@ -22,8 +21,7 @@ import msgspec
 from harken.errors import Conflict, HarkenError, NeedsPerson, NotFound, Unavailable, UserError
 from harken.sources.feed import asked_seconds
 from harken.sources.http import HttpAnswer
-
-Json: TypeAlias = Mapping[str, object]
+from harken.sources.payload import Json
 
 MAX_TOLD_CHARS: Final = 200
 MAX_MESSAGE_CHARS: Final = 4_000

@@ -37,6 +37,20 @@ _GUID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}
 _TENANT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")
 
+DELEGATED: Final = "delegated"
+AGENT: Final = "agent"
+GRAPH_URL: Final = "https://graph.microsoft.com/v1.0"
+ANY_TENANT: Final = "organizations"
+MIN_POLL_SECONDS: Final = 5.0
+MAX_POLL_SECONDS: Final = 86_400.0
+MAX_ADDRESS_CHARS: Final = 320
+MOST_ADDRESSES: Final = 500  # of one account; Microsoft allows fewer
+_BY_PERSON: Final = ("sign_in", (DELEGATED,))
+_BY_CERTIFICATE: Final = ("sign_in", (AGENT,))
+POLL: Final = SettingKey("How often to look.", metavar="SECONDS", least=MIN_POLL_SECONDS, most=MAX_POLL_SECONDS)
+
+_AGENT_KEYS = ("tenant", "blueprint_id", "agent_id", "user_id", "certificate")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegatedSettings:
@@ -121,19 +135,6 @@ def _check_place(name: str, tenant: str, authority: str) -> None:
             f"The authority of the source {name} is not an https address without a path.",
             f"Set sources.{name}.authority, for example to {AUTHORITY}, or leave it out.",
         )
-
-
-DELEGATED: Final = "delegated"
-AGENT: Final = "agent"
-GRAPH_URL: Final = "https://graph.microsoft.com/v1.0"
-ANY_TENANT: Final = "organizations"
-MIN_POLL_SECONDS: Final = 5.0
-MAX_POLL_SECONDS: Final = 86_400.0
-MAX_ADDRESS_CHARS: Final = 320
-MOST_ADDRESSES: Final = 500  # of one account; Microsoft allows fewer
-_BY_PERSON: Final = ("sign_in", (DELEGATED,))
-_BY_CERTIFICATE: Final = ("sign_in", (AGENT,))
-POLL: Final = SettingKey("How often to look.", metavar="SECONDS", least=MIN_POLL_SECONDS, most=MAX_POLL_SECONDS)
 
 
 def _id_setting(help_text: str, only: tuple[str, tuple[str, ...]]) -> SettingKey:
@@ -246,14 +247,12 @@ def mail_address(text: str) -> str:
     return address if is_one and len(address) <= MAX_ADDRESS_CHARS else ""
 
 
-_AGENT_KEYS = ("tenant", "blueprint_id", "agent_id", "user_id", "certificate")
-
-
 class AccountSetup(SourceSetup):
     """How an account at Microsoft is set up, of whichever kind."""
 
     def __init__(self, account: type[GraphSettings]) -> None:
         self._account = account
+        self.kind = self.default_name = account.kind
         self.options = (
             *options_of(account),
             SourceOption(flag="--keyring", key="KEYRING", help="Lock the sign-in with the keyring.", value=bool),
@@ -264,11 +263,6 @@ class AccountSetup(SourceSetup):
         self.help_text = (
             f"Add {account.title} of an account at Microsoft; its name is {account.kind} unless you say so."
         )
-
-    def usual_name(self, values: SetupValues) -> str:
-        """Return the kind's own name."""
-        del values
-        return self._account.kind
 
     def missing(self, values: SetupValues) -> str:
         """Return what an Agent User cannot do without, or else the id of the app."""
@@ -305,7 +299,7 @@ class AccountSetup(SourceSetup):
             "tenant": "" if values.get("tenant") == ANY_TENANT else values.get("tenant"),
             "cache": "keyring" if values.get("KEYRING") else "",
         }
-        return written(self._account.kind, found)
+        return written(self.kind, found)
 
     def next_step(self, values: SetupValues) -> str:
         """Return what comes next: a person signs in, a certificate is tried."""

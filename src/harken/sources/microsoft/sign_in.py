@@ -35,13 +35,42 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from harken.clock import Clock
 from harken.errors import HarkenError, NeedsPerson, Unavailable, UserError
-from harken.sources.http import MARGIN, CachedToken, TokenHolder, held_until, needs_person, seconds_of
+from harken.sources.http import MARGIN, CachedToken, TokenHolder, held_until, seconds_of
 from harken.sources.microsoft import sign_in_service as refusals
 from harken.sources.microsoft.settings import DelegatedSettings
 from harken.sources.microsoft.sign_in_service import AuthorityNotFound, SignInApp, SignInService, open_app, surprise
 
 VERSION: Final = 1
 MAX_CHARS: Final = 200
+
+KNOCK_SECONDS: Final = 10.0  # for one connection
+MAX_HEAD_BYTES: Final = 16_384
+MAX_FORM_BYTES: Final = 65_536
+MAX_FIELDS: Final = 50
+
+_DONE: Final = ("200 OK", "The answer has arrived. You can close this page; how it went is shown where you began.")
+_NOT_THAT: Final = ("400 Bad Request", "This address waits for a sign-in, and that was none.")
+
+BROWSER_SECONDS: Final = 120.0
+CODE_SECONDS: Final = 900.0  # how long Entra's codes last; also the longest that one is waited for
+MAX_INTERVAL_SECONDS: Final = 60.0
+
+_USER_CODE: Final = re.compile(r"[A-Za-z0-9-]{4,32}")
+_ADDRESS: Final = re.compile(r"https://[\x21-\x7e]{1,200}")
+_PAGE: Final = re.compile(r"https://[\x21-\x7e]{1,4000}")
+_PENDING: Final = frozenset({"authorization_pending", "slow_down"})
+
+_T = TypeVar("_T")
+
+PRIVATE_FILE: Final = 0o600
+PRIVATE_FOLDER: Final = 0o700
+MAX_BYTES: Final = 4_000_000
+LOCK_SECONDS: Final = 45.0  # longer than one renewal takes at most, which happens inside the lock
+LOOK_SECONDS: Final = 0.05
+STAMP_STEP_NS: Final = 2_000_000_000
+KEYRING_SERVICE: Final = "harken"
+
+_log = logging.getLogger("harken.sources.microsoft")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,15 +187,6 @@ def _plain(value: object) -> str:
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:MAX_CHARS]
 
 
-KNOCK_SECONDS: Final = 10.0  # for one connection
-MAX_HEAD_BYTES: Final = 16_384
-MAX_FORM_BYTES: Final = 65_536
-MAX_FIELDS: Final = 50
-
-_DONE: Final = ("200 OK", "The answer has arrived. You can close this page; how it went is shown where you began.")
-_NOT_THAT: Final = ("400 Bad Request", "This address waits for a sign-in, and that was none.")
-
-
 class RedirectReceiver:
     """Believes one answer: the first that brings `state`."""
 
@@ -247,18 +267,6 @@ def _page(status: str, sentence: str) -> bytes:
     return ("\r\n".join(head) + "\r\n\r\n" + sentence).encode()
 
 
-BROWSER_SECONDS: Final = 120.0
-CODE_SECONDS: Final = 900.0  # how long Entra's codes last; also the longest that one is waited for
-MAX_INTERVAL_SECONDS: Final = 60.0
-
-_USER_CODE: Final = re.compile(r"[A-Za-z0-9-]{4,32}")
-_ADDRESS: Final = re.compile(r"https://[\x21-\x7e]{1,200}")
-_PAGE: Final = re.compile(r"https://[\x21-\x7e]{1,4000}")
-_PENDING: Final = frozenset({"authorization_pending", "slow_down"})
-
-_T = TypeVar("_T")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodePrompt:
     """What a person is shown: the code to enter, where, and until when."""
@@ -282,20 +290,11 @@ class DelegatedSignIn:
         self._service = service
         self._clock = clock
         self._holder = TokenHolder(clock, self._renew, cache.stamp)
-        self._action = ""
         self._claims = ""  # what the token that is being had must have
 
     async def token(self, *, is_fresh: bool = False) -> str:
         """Return an access token, renewed where needed; raises `NeedsPerson` and `Unavailable`."""
-        try:
-            token = await self._holder.token(is_fresh=is_fresh)
-        except (NeedsPerson, UserError) as exc:
-            self._holder.forget()
-            needed = needs_person(exc)
-            self._action = needed.action
-            raise needed from None
-        self._action = ""
-        return token
+        return await self._holder.token(is_fresh=is_fresh)
 
     async def meet(self, claims: str) -> str:
         """Return a new token with claims that Graph asks for; raises `NeedsPerson` if only a person can have one."""
@@ -310,7 +309,7 @@ class DelegatedSignIn:
         kept = await self._in_thread(self._load)
         if kept is None:
             return SignInStatus(action=refusals.not_signed_in(self._asker()).action)
-        return SignInStatus(sign_in=kept.sign_in, action=self._action)
+        return SignInStatus(sign_in=kept.sign_in, action=self._holder.action)
 
     async def sign_in_by_code(self, show: Callable[[CodePrompt], None]) -> SignInRecord:
         """Sign in with a code that the person enters elsewhere; `show` is told what to show them, once."""
@@ -362,7 +361,6 @@ class DelegatedSignIn:
     async def sign_out(self) -> bool:
         """Remove the sign-in from this machine; returns whether there was one."""
         self._holder.forget()
-        self._action = ""
         return await self._in_thread(self._clear)
 
     async def _browse(self, receiver: RedirectReceiver, open_page: Callable[[], object]) -> Mapping[str, str]:
@@ -405,7 +403,6 @@ class DelegatedSignIn:
         kept = StoredSignIn(sign_in=sign_in, client_id=self._settings.client_id, access=held.token, tokens=app.tokens())
         await self._in_thread(functools.partial(self._save, kept))
         self._holder.forget()
-        self._action = ""
         return sign_in
 
     async def _renew(self, *, is_forced: bool) -> CachedToken:
@@ -473,16 +470,6 @@ class DelegatedSignIn:
             answer = exc.answer if "error" in exc.answer else {"error": "invalid_tenant"}
             raise refusals.refusal(answer, self._asker()) from None
 
-
-PRIVATE_FILE: Final = 0o600
-PRIVATE_FOLDER: Final = 0o700
-MAX_BYTES: Final = 4_000_000
-LOCK_SECONDS: Final = 45.0  # longer than one renewal takes at most, which happens inside the lock
-LOOK_SECONDS: Final = 0.05
-STAMP_STEP_NS: Final = 2_000_000_000
-KEYRING_SERVICE: Final = "harken"
-
-_log = logging.getLogger("harken.sources.microsoft")
 
 if sys.platform == "win32":
     import msvcrt
@@ -634,7 +621,7 @@ class TokenCache:
         except ImportError:
             raise UserError(
                 f"The sign-in of {self._name} is to be kept with the keyring, which is not installed.",
-                "Install harken[keyring], or keep it in a private file.",
+                "Install the package keyring where Harken is, or keep it in a private file.",
             ) from None
         try:
             yield keyring

@@ -16,8 +16,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from time import monotonic
 from typing import Final, Protocol
@@ -27,6 +26,7 @@ import httpx2
 
 from harken.clock import Clock
 from harken.errors import HarkenError, NeedsPerson, Unavailable
+from harken.sources.feed import asked_seconds, http_date
 from harken.sources.http import seconds_of
 from harken.sources.microsoft.settings import SHARED_TENANTS, DelegatedSettings
 
@@ -41,6 +41,18 @@ _OK: Final = 200
 _BUSY: Final = 429
 _BROKEN: Final = 500
 _MOVED: Final = range(300, 400)
+
+INTERVAL_SECONDS: Final = 5.0  # between two questions, where the service does not say
+
+# What msal raises on answers it did not expect. Their text may hold the answer: it goes no further.
+_SURPRISES: Final = (ValueError, KeyError, TypeError, AttributeError, AssertionError, RuntimeError)
+
+SKEW_SECONDS: Final = 240.0  # Entra allows 5 minutes
+LATER_SECONDS: Final = 30.0
+MAX_CODES: Final = 8
+
+_NUMBER: Final = re.compile(r"AADSTS(\d{4,9})")
+_WORD: Final = re.compile(r"[a-z_]{1,60}")
 
 
 class AuthorityNotFound(Exception):
@@ -144,34 +156,19 @@ class SignInService:
             return SignInReply(status_code=response.status_code, text=body.decode("utf-8", "replace"), headers=headers)
 
     def _note_time(self, date: str) -> None:
-        theirs = _moment(date)
+        theirs = http_date(date)
         if theirs is not None:
             self.skew_seconds = (self._clock.now() - theirs).total_seconds()
 
     def _retry_after(self, reply: SignInReply) -> float:
-        text = reply.headers.get("retry-after", "").strip()
-        moment = _moment(text)
-        if text.isascii() and text.isdigit():
-            seconds = float(text[:9])
-        elif moment is not None:
-            seconds = (moment - self._clock.now()).total_seconds()
-        else:
-            seconds = RETRY_SECONDS
-        return min(max(seconds, 1.0), MAX_RETRY_SECONDS)
+        asked = asked_seconds(reply.headers, self._clock.now(), MAX_RETRY_SECONDS)
+        return RETRY_SECONDS if asked is None else max(asked, 1.0)
 
 
 def _pairs(values: object) -> dict[str, str]:
     """Return what msal gives as parameters, form or headers, without what it left open."""
     items = values.items() if isinstance(values, Mapping) else ()
     return {str(name): str(value) for name, value in items if value is not None}
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        moment = parsedate_to_datetime(text)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except (ValueError, IndexError, TypeError, OverflowError):
-        return None
 
 
 def _unreachable(exc: Exception) -> Unavailable:
@@ -184,12 +181,6 @@ def _unreachable(exc: Exception) -> Unavailable:
             retry_after=RETRY_SECONDS,
         )
     return Unavailable("The sign-in service cannot be reached.", "Check the network.", retry_after=RETRY_SECONDS)
-
-
-INTERVAL_SECONDS: Final = 5.0  # between two questions, where the service does not say
-
-# What msal raises on answers it did not expect. Their text may hold the answer: it goes no further.
-_SURPRISES: Final = (ValueError, KeyError, TypeError, AttributeError, AssertionError, RuntimeError)
 
 
 class _Tokens(Protocol):
@@ -301,14 +292,6 @@ def _no_surprises() -> Iterator[None]:
         raise
     except _SURPRISES:
         raise surprise() from None
-
-
-SKEW_SECONDS: Final = 240.0  # Entra allows 5 minutes
-LATER_SECONDS: Final = 30.0
-MAX_CODES: Final = 8
-
-_NUMBER: Final = re.compile(r"AADSTS(\d{4,9})")
-_WORD: Final = re.compile(r"[a-z_]{1,60}")
 
 
 class RefusalCause(StrEnum):

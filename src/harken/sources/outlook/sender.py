@@ -18,7 +18,7 @@ from harken.model import Message, OutgoingReply
 from harken.sources.answers import closing_line, to_html
 from harken.sources.http import part
 from harken.sources.microsoft.client import NEXT_LINK, GraphClient
-from harken.sources.microsoft.responses import Json, OutcomeUnknown, PositionGone
+from harken.sources.microsoft.responses import OutcomeUnknown, PositionGone
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.outlook.mail import (
     BY_GRAPH,
@@ -41,6 +41,7 @@ from harken.sources.outlook.mail import (
     upstream_id,
 )
 from harken.sources.outlook.settings import OutlookSettings
+from harken.sources.payload import Json, items
 
 MAX_CHARS: Final = 100_000
 LOOK_AGAIN_SECONDS: Final = 30.0
@@ -129,7 +130,7 @@ class OutlookSender:
         if not own:
             return []
         params = {"$filter": f"internetMessageId eq {quoted(own)}", "$select": _TOLD, "$top": str(PAGE)}
-        found = _items(await self._client.get("/me/messages", params, lane=LANE))
+        found = items(await self._client.get("/me/messages", params, lane=LANE))
         if not to.upstream_id.startswith(BY_MAIL):
             return found  # an earlier version stored it, and knew no more
         names = [name for mail in found if isinstance(name := mail.get("id"), str)]
@@ -150,7 +151,7 @@ class OutlookSender:
         pages = self._client.pages(SENT, params, lane=LANE, most_pages=MOST_PAGES)
         async with aclosing(pages):
             async for page in pages:
-                for mail in _items(page):
+                for mail in items(page):
                     if is_answer_of(reply.key, body_of(mail)):
                         return own_id(mail) or closing_id(reply.key)
                 has_more = NEXT_LINK in page
@@ -165,8 +166,3 @@ def _uncertain() -> Uncertain:
         "it is looked for again, and sent if it is not there",
         retry_after=LOOK_AGAIN_SECONDS,
     )
-
-
-def _items(page: Json) -> list[Json]:
-    value = page.get("value")
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -22,21 +22,21 @@ from harken.clock import Clock
 from harken.errors import Forbidden, HarkenError, NeedsPerson, NotFound, Unavailable, UserError
 from harken.model import Draft
 from harken.sources.check import CheckContext, CheckReport
-from harken.sources.feed import MAX_ASKED_SECONDS, FeedTiming, HealthRecorder, wait_seconds
+from harken.sources.feed import MAX_ASKED_SECONDS, FeedTiming, RecordedFeed, wait_seconds
 from harken.sources.http import part
 from harken.sources.microsoft.account import (
+    AccountParts,
     AccountSource,
     MicrosoftAccount,
     PersonSignIn,
-    SignedInSource,
     check_account,
+    make_signed_in,
     moment_of,
     open_account,
-    rows_of,
 )
 from harken.sources.microsoft.client import DELTA_LINK, GraphClient
-from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic, with_notices
-from harken.sources.microsoft.responses import Json, MissingScope, PositionGone
+from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic
+from harken.sources.microsoft.responses import MissingScope, PositionGone
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.microsoft.settings import MOST_ADDRESSES, mail_address
 from harken.sources.outlook.checkpoint import OVERLAP, OutlookCheckpoint, OutlookRow, first_place, read_place
@@ -57,7 +57,8 @@ from harken.sources.outlook.mail import (
 )
 from harken.sources.outlook.sender import OutlookSender
 from harken.sources.outlook.settings import OutlookSettings, read_settings
-from harken.sources.source import Batch, Source, SourceEntry, SourceHealth
+from harken.sources.payload import Json, items
+from harken.sources.source import Batch, Source, SourceEntry
 
 PAGE: Final = 500
 MOST_PAGES: Final = 2_000
@@ -76,6 +77,20 @@ _FORMS: Final[tuple[Mapping[str, str], ...]] = (
 _MEETING: Final[Mapping[str, str]] = {"$expand": "microsoft.graph.eventMessage/event"}
 
 _T = TypeVar("_T")
+
+ASK_SECONDS: Final = 15.0  # mail waits meanwhile
+KEPT: Final = timedelta(days=1)  # an Agent User never signs in anew, and is given other addresses all the same
+TROUBLED: Final = timedelta(minutes=5)
+
+# The second for accounts that have no such property: a personal one refuses to be asked for it.
+_ADDRESS_FORMS: Final[tuple[Mapping[str, str], ...]] = (
+    {"$select": "mail,userPrincipalName,proxyAddresses"},
+    {"$select": "mail,userPrincipalName"},
+)
+_PASSING: Final = (Unavailable, NotFound)  # an account that was made just now is not known everywhere yet
+_BY_MAIL: Final = "smtp:"  # in upper case the one that is written from; others lead elsewhere, such as `sip:`
+
+_log = logging.getLogger("harken.sources.microsoft")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +138,11 @@ class OutlookSource(AccountSource[OutlookSettings, "OutlookFolderFeed"]):
         return tuple(ChangeTopic(feed.resource, "created", feed.tidings) for feed in self.feeds())
 
 
-class OutlookFolderFeed:
+class OutlookFolderFeed(RecordedFeed):
     """The mail that comes into one folder."""
 
     def __init__(self, folder: str, account: _OutlookAccount, clock: Clock, timing: FeedTiming) -> None:
+        super().__init__(folder, clock)
         self._folder = folder
         self._settings = account.settings
         self._client = account.client
@@ -136,21 +152,11 @@ class OutlookFolderFeed:
         self._since = account.since
         self._clock = clock
         self._timing = timing
-        self._health = HealthRecorder(clock)
         self.tidings = ChangeSignal()
-
-    @property
-    def name(self) -> str:
-        """Its name, under which checkpoints are kept."""
-        return self._folder
 
     def resource(self) -> str:
         """Return what Graph calls the mail of the folder."""
         return f"/me/mailFolders({quoted(self._folder)})/messages"
-
-    def health(self) -> SourceHealth:
-        """Return how the folder is doing now."""
-        return self._health.read()
 
     async def follow(self, checkpoint: str) -> AsyncGenerator[Batch, None]:
         """Yield the mails that come, look by look; the first look only learns what was there before."""
@@ -177,14 +183,6 @@ class OutlookFolderFeed:
             raise
         finally:
             self._health.stops()
-
-    def rest(self) -> Batch:
-        """Return nothing: what was not handed over is read again."""
-        return Batch()
-
-    def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
-        """Take note of what was stored of a batch."""
-        self._health.stored([draft.channel for draft in drafts], known=known)
 
     async def _steadily(self, work: Callable[[int], Awaitable[_T]]) -> _T:
         """Do something that may not work now, until it does; it is told how often it has failed."""
@@ -344,19 +342,16 @@ def _in_order(rows: Sequence[OutlookRow]) -> list[OutlookRow]:
 
 def make_source(entry: SourceEntry) -> Source:
     """Return the source of an entry; raises `UserError` for what is written wrongly."""
-    settings = with_notices(read_settings(entry.name, entry.table), entry.public_url)
-    try:
-        account = open_account(settings, entry)
-    except (UserError, NeedsPerson) as exc:
-        # What is kept elsewhere is missing: the certificate of an Agent User.
-        return entry.unready(exc, settings.address)
-    client, sign_in, sent = account.client, account.sign_in, SentMessages()
-    source = OutlookSource(
-        settings, client, entry.clock, sent, sign_in.me, upn=lambda: sign_in.person.upn, since=sign_in.since
-    )
-    sender = OutlookSender(settings, client, sent, entry.clock)
-    notices = account.subscriptions(entry.clock, source.topics())
-    return SignedInSource(source, sign_in, client, entry.clock, sender=sender, sent=sent, notices=notices)
+    settings = read_settings(entry.name, entry.table)
+
+    def parts(account: MicrosoftAccount, sent: SentMessages) -> AccountParts:
+        client, sign_in = account.client, account.sign_in
+        source = OutlookSource(
+            settings, client, entry.clock, sent, sign_in.me, upn=lambda: sign_in.person.upn, since=sign_in.since
+        )
+        return AccountParts(source, source.topics(), OutlookSender(settings, client, sent, entry.clock))
+
+    return make_signed_in(settings, entry, parts)
 
 
 def sign_in(entry: SourceEntry) -> PersonSignIn:
@@ -373,27 +368,12 @@ def check(entry: SourceEntry, context: CheckContext) -> CheckReport:
         for folder in settings.folders:
             asked = {"$select": "createdDateTime", "$orderby": "receivedDateTime desc", "$top": "1"}
             page = await account.client.get(f"/me/mailFolders/{part(folder)}/messages", asked, lane="mailbox")
-            rows = rows_of(page)
+            rows = items(page)
             last = f"the last mail {moment_of(rows[0], entry.clock.now())}" if rows else "no mail"
             said.append(f"{folder}: {last}")
         return f"{', '.join(said)}."
 
     return check_account(settings, entry, context, look)
-
-
-ASK_SECONDS: Final = 15.0  # mail waits meanwhile
-KEPT: Final = timedelta(days=1)  # an Agent User never signs in anew, and is given other addresses all the same
-TROUBLED: Final = timedelta(minutes=5)
-
-# The second for accounts that have no such property: a personal one refuses to be asked for it.
-_ADDRESS_FORMS: Final[tuple[Mapping[str, str], ...]] = (
-    {"$select": "mail,userPrincipalName,proxyAddresses"},
-    {"$select": "mail,userPrincipalName"},
-)
-_PASSING: Final = (Unavailable, NotFound)  # an account that was made just now is not known everywhere yet
-_BY_MAIL: Final = "smtp:"  # in upper case the one that is written from; others lead elsewhere, such as `sip:`
-
-_log = logging.getLogger("harken.sources.microsoft")
 
 
 class OwnAddresses:

@@ -14,13 +14,11 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Final
 
-import msgspec
-
 from harken.errors import UserError
 from harken.model import Draft, Message, MessageId, MessageKind, Priority, Sender, TextFormat
 from harken.sources.answers import closing_line, to_html
-from harken.sources.microsoft.responses import Json
 from harken.sources.microsoft.sent import reference
+from harken.sources.payload import Json, items, json_object, text_of, within
 
 CHANNEL: Final = "teams"
 MAX_ATTACHMENTS: Final = 20
@@ -37,6 +35,15 @@ _ONE_ON_ONE: Final = "oneOnOne"
 _BY_TWO: Final = "@unq.gbl.spaces"  # how the id of such a chat ends
 _HIDDEN: Final = "<p>[A policy of the organisation hides this message. Read it in Teams.]</p>"
 _EMPTY: Final = "<p>[This message has no text that can be shown. Read it in Teams.]</p>"
+
+MAX_BYTES: Final = 28_000
+MAX_MENTION_CHARS: Final = 100
+NOT_ANSWERED: Final = "Not answered yet."
+ANSWERED_ELSEWHERE: Final = "Answered in another message."
+
+_FOR_A_PERSON: Final = "Written by an AI agent on my behalf."
+_WITH_MANY: Final = frozenset({"group", "meeting"})
+_PARAGRAPH: Final = "<p>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,24 +184,6 @@ def millis(stamp: str) -> int:
     return found if 0 <= found < MOST_MILLIS else 0
 
 
-def text_of(json: Json, name: str) -> str:
-    """Return a text in an answer, empty if it is none."""
-    value = json.get(name)
-    return value if isinstance(value, str) else ""
-
-
-def within(json: Json, name: str) -> Json:
-    """Return an object in an answer, empty if it is none."""
-    value = json.get(name)
-    return value if isinstance(value, Mapping) else {}
-
-
-def items(json: Json, name: str = "value") -> Sequence[Json]:
-    """Return the objects of a list in an answer."""
-    value = json.get(name)
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
-
-
 def _text(json: Json) -> tuple[str, TextFormat]:
     if "blockAccess" in text_of(within(json, "policyViolation"), "dlpAction"):
         return _HIDDEN, TextFormat.HTML
@@ -230,7 +219,7 @@ def _with_attachments(content: str, attachments: Sequence[Json]) -> str:
 
 def _shown(attachment: Json) -> str:
     kind, name = text_of(attachment, "contentType"), _name(text_of(attachment, "name"))
-    content = _object(text_of(attachment, "content"))
+    content = json_object(text_of(attachment, "content").encode("utf-8", "replace"))
     if kind in _QUOTES:
         original = text_of(content, "messagePreview") or text_of(content, "originalMessageContent")
         sender = within(content, "messageSender") or within(content, "originalMessageSender")
@@ -251,7 +240,9 @@ def _name(text: str) -> str:
 def _quoted_id(chat_id: str, json: Json) -> str:
     for each in items(json, "attachments")[:MAX_ATTACHMENTS]:
         if text_of(each, "contentType") == "messageReference":
-            quoted = text_of(_object(text_of(each, "content")), "messageId") or text_of(each, "id")
+            quoted = text_of(json_object(text_of(each, "content").encode("utf-8", "replace")), "messageId") or text_of(
+                each, "id"
+            )
             return upstream_id(chat_id, quoted) if quoted else ""
     return ""
 
@@ -272,24 +263,6 @@ def _meta(json: Json, chat: TeamsChat, me: str) -> dict[str, str]:
 
 def _mentioned(json: Json) -> list[str]:
     return [text_of(within(within(each, "mentioned"), "user"), "id") for each in items(json, "mentions")]
-
-
-def _object(text: str) -> Json:
-    try:
-        value = msgspec.json.decode(text.encode("utf-8", "replace")) if text else {}
-    except (msgspec.MsgspecError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-MAX_BYTES: Final = 28_000
-MAX_MENTION_CHARS: Final = 100
-NOT_ANSWERED: Final = "Not answered yet."
-ANSWERED_ELSEWHERE: Final = "Answered in another message."
-
-_FOR_A_PERSON: Final = "Written by an AI agent on my behalf."
-_WITH_MANY: Final = frozenset({"group", "meeting"})
-_PARAGRAPH: Final = "<p>"
 
 
 @dataclass(frozen=True, slots=True)

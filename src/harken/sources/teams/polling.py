@@ -27,11 +27,11 @@ from harken.sources.http import part
 from harken.sources.microsoft.client import CHAT, CHAT_SECONDS, CHATS, NEXT_LINK, GraphClient
 from harken.sources.microsoft.responses import MissingScope
 from harken.sources.microsoft.sent import SentMessages
+from harken.sources.payload import items
 from harken.sources.teams.messages import (
     ChatMessage,
     TeamsChat,
     chat_draft,
-    items,
     read_chat,
     read_message,
     sender_of,
@@ -41,6 +41,42 @@ from harken.sources.teams.settings import TeamsSettings
 
 MOST_HELD: Final = 6_000  # messages of a chat
 MOST_DOUBLINGS: Final = 6
+
+PAGE: Final = 50
+MOST_LIST_PAGES: Final = 100
+PAGES_AT_ONCE: Final = 5  # of one chat: a page takes a second, and the other chats wait meanwhile
+
+_LIST: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "$expand": "lastMessagePreview",
+        "$orderby": "lastMessagePreview/createdDateTime desc",
+        "$top": str(PAGE),
+    }
+)
+
+MOST_REFUSALS: Final = 3
+MOST_TROUBLES: Final = 5
+MOST_LATE: Final = 2
+# Until it is tried again, each time longer: a chat may let us in soon after it was made, or have been left for good.
+REFUSED_SECONDS: Final = (60.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0)
+TROUBLED_SECONDS: Final = (30.0, 60.0, 120.0)
+
+MOST_BEHIND: Final = 20  # looks; a message may be older than what one may see of a chat
+MOST_IN_ALL: Final = 20_000  # messages of all chats that are held before they are passed on
+LOOKED_AT_SECONDS: Final = 3_600.0  # how long after something happened in a chat its edits are looked for
+MOST_CLOSE: Final = 6  # chats, those that were active last, that are looked at in every round
+CLOSE_LOOK_SECONDS: Final = 4.0  # rounds may follow each other quickly, when somebody tells of changes
+SOONEST_LOOK_SECONDS: Final = 30.0  # for the others, the less the longer they are quiet
+LATEST_LOOK_SECONDS: Final = 600.0
+LOOKS_AT_ONCE: Final = 1
+
+_AGE_PER_LOOK: Final = 8
+
+OVERLAP_MS: Final = 10_000
+KEPT_MS: Final = 2 * 3_600_000
+MOST_BACK_MS: Final = 3 * 86_400_000  # how much of what came after an old sign-in a new source begins with
+
+_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +149,6 @@ class ChatBacklog:
         return ChatBacklog(self.chat, after, before, tuple(later), self.most_held, is_part=bool(before))
 
 
-PAGE: Final = 50
-MOST_LIST_PAGES: Final = 100
-PAGES_AT_ONCE: Final = 5  # of one chat: a page takes a second, and the other chats wait meanwhile
-
-_LIST: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "$expand": "lastMessagePreview",
-        "$orderby": "lastMessagePreview/createdDateTime desc",
-        "$top": str(PAGE),
-    }
-)
-
-
 async def list_chats(client: GraphClient, reaches_further: Callable[[Sequence[TeamsChat]], bool]) -> list[TeamsChat]:
     """Return the chats with the newest messages, page after page as long as the next can hold something new."""
     found: dict[str, TeamsChat] = {}
@@ -159,14 +182,6 @@ async def read_on(client: GraphClient, backlog: ChatBacklog) -> ChatChanges | No
 def stamp(millis: int) -> str:
     """Return a time in milliseconds as Graph reads it."""
     return timestamp(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=max(0, millis)))
-
-
-MOST_REFUSALS: Final = 3
-MOST_TROUBLES: Final = 5
-MOST_LATE: Final = 2
-# Until it is tried again, each time longer: a chat may let us in soon after it was made, or have been left for good.
-REFUSED_SECONDS: Final = (60.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0)
-TROUBLED_SECONDS: Final = (30.0, 60.0, 120.0)
 
 
 class ChatTimeout(Unavailable):
@@ -241,18 +256,6 @@ class ChatBackoff:
         """Return the chats that are to be tried again now."""
         now = self._monotonic()
         return [chat_id for chat_id, left in self._left.items() if now >= left.again_at]
-
-
-MOST_BEHIND: Final = 20  # looks; a message may be older than what one may see of a chat
-MOST_IN_ALL: Final = 20_000  # messages of all chats that are held before they are passed on
-LOOKED_AT_SECONDS: Final = 3_600.0  # how long after something happened in a chat its edits are looked for
-MOST_CLOSE: Final = 6  # chats, those that were active last, that are looked at in every round
-CLOSE_LOOK_SECONDS: Final = 4.0  # rounds may follow each other quickly, when somebody tells of changes
-SOONEST_LOOK_SECONDS: Final = 30.0  # for the others, the less the longer they are quiet
-LATEST_LOOK_SECONDS: Final = 600.0
-LOOKS_AT_ONCE: Final = 1
-
-_AGE_PER_LOOK: Final = 8
 
 
 @dataclass(slots=True)
@@ -513,40 +516,23 @@ class ChatPoll:
         return chat_draft(written, source=self._settings.name, chat=chat, sender=sender, kind=kind, me=me)
 
 
-OVERLAP_MS: Final = 10_000
-KEPT_MS: Final = 2 * 3_600_000
-MOST_BACK_MS: Final = 3 * 86_400_000  # how much of what came after an old sign-in a new source begins with
-
-_VERSION: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class ChatCheckpoint:
+class ChatCheckpoint(msgspec.Struct, frozen=True, array_like=True):
     """How far one chat was read: up to when, at which gate of the list, and which changes just before that time."""
 
     at: int
     gate: str = ""
-    recent: Mapping[str, int] = field(default_factory=dict[str, int])  # when each message was last changed, by its id
+    recent: Mapping[str, int] = {}  # when each message was last changed, by its id
 
 
-class _TeamsRecord(msgspec.Struct):
-    v: int
-    start: int
-    listed: int
-    floor: int
-    chats: dict[str, tuple[int, str, dict[str, int]]]
-    account: str = ""
-
-
-@dataclass(slots=True)
-class TeamsCheckpoint:
+class TeamsCheckpoint(msgspec.Struct):
     """Where the feed is."""
 
     start: int  # what was written up to here is older than the source
     listed: int  # up to here the list of chats was seen to its end, and everything in it was read
     floor: int  # how far every chat was read that is not named
-    chats: dict[str, ChatCheckpoint] = field(default_factory=dict[str, ChatCheckpoint])
+    chats: dict[str, ChatCheckpoint] = {}
     account: str = ""  # whose chats they are; empty: it was not known
+    version: int = msgspec.field(name="v", default=_VERSION)
 
     @classmethod
     def beginning(cls, chats: Iterable[TeamsChat], since: int = 0, account: str = "") -> Self:
@@ -565,17 +551,14 @@ class TeamsCheckpoint:
     @classmethod
     def load(cls, checkpoint: str) -> Self:
         """Return the place that a checkpoint names; raises `UserError` if it is none of ours."""
-        stored = read_checkpoint(checkpoint, _TeamsRecord)
-        if stored is None or stored.v != _VERSION:
-            raise _unreadable()
-        chats = {chat_id: ChatCheckpoint(at, gate, recent) for chat_id, (at, gate, recent) in stored.chats.items()}
-        return cls(stored.start, stored.listed, stored.floor, chats, stored.account)
+        stored = read_checkpoint(checkpoint, cls)
+        if stored is None or stored.version != _VERSION:
+            raise UserError("The stored position in the chats cannot be read.", "remove the source and add it again")
+        return stored
 
     def dump(self) -> str:
         """Return the checkpoint."""
-        chats = {chat_id: (known.at, known.gate, dict(known.recent)) for chat_id, known in self.chats.items()}
-        stored = _TeamsRecord(_VERSION, self.start, self.listed, self.floor, chats, self.account)
-        return checkpoint_of(stored)
+        return checkpoint_of(self)
 
     def is_of(self, account: str) -> bool:
         """Whether it is a place of this account, as far as both are known."""
@@ -632,7 +615,3 @@ class TeamsCheckpoint:
         quiet = self.listed - KEPT_MS
         self.floor = max(self.floor, quiet)
         self.chats = {chat_id: known for chat_id, known in self.chats.items() if known.at > quiet or chat_id in left}
-
-
-def _unreadable() -> UserError:
-    return UserError("The stored position in the chats cannot be read.", "remove the source and add it again")

@@ -20,23 +20,31 @@ from harken.errors import Forbidden, HarkenError, NotFound, Unavailable, Uncerta
 from harken.model import Message, MessageId, OutgoingReply, timestamp
 from harken.sources.http import part
 from harken.sources.microsoft.client import CHAT, NEXT_LINK, GraphClient
-from harken.sources.microsoft.responses import Json, OutcomeUnknown
+from harken.sources.microsoft.responses import OutcomeUnknown
 from harken.sources.microsoft.sent import SentMessages, reference, words
+from harken.sources.payload import Json, items, text_of, within
 from harken.sources.teams.messages import (
     ANSWERED_ELSEWHERE,
     NOT_ANSWERED,
     ReplyContent,
     answer,
-    items,
     place_mark,
     sender_of,
     standing_in,
-    text_of,
     upstream_id,
     whom_to_name,
-    within,
 )
 from harken.sources.teams.settings import TeamsSettings
+
+FEW_PAGES: Final = 4  # where nothing can be there that must be found
+MOST_PAGES: Final = 100
+MOST_REMEMBERED: Final = 1_000  # answers and places
+MOST_CLEARED: Final = 3  # of one message: each daemon that ended may have left one
+LOOK_AGAIN_SECONDS: Final = 15.0
+SETTLED: Final = timedelta(seconds=60)  # by then a try that got no answer is in the chat, or will never be
+
+_SKEW: Final = timedelta(hours=1)  # how far our clock may be from the service's
+_PLACED: Final = timedelta(hours=3)  # how long before an answer its place may have been held
 
 
 @dataclass(slots=True)
@@ -127,17 +135,6 @@ def _saying(messages: Sequence[Json], texts: Collection[str], but: Collection[st
 
 def _words_of(message: Json) -> str:
     return words(text_of(within(message, "body"), "content"))
-
-
-FEW_PAGES: Final = 4  # where nothing can be there that must be found
-MOST_PAGES: Final = 100
-MOST_REMEMBERED: Final = 1_000  # answers and places
-MOST_CLEARED: Final = 3  # of one message: each daemon that ended may have left one
-LOOK_AGAIN_SECONDS: Final = 15.0
-SETTLED: Final = timedelta(seconds=60)  # by then a try that got no answer is in the chat, or will never be
-
-_SKEW: Final = timedelta(hours=1)  # how far our clock may be from the service's
-_PLACED: Final = timedelta(hours=3)  # how long before an answer its place may have been held
 
 
 class TeamsSender:

@@ -7,31 +7,31 @@ not stored is read again. Microsoft's failures are waited out here; only what a 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from datetime import datetime
 from functools import partial
 from typing import Final
 
 from harken.clock import Clock
-from harken.errors import HarkenError, NeedsPerson, Unavailable, UserError
-from harken.model import Draft
+from harken.errors import HarkenError, NeedsPerson, Unavailable
 from harken.sources.check import CheckContext, CheckReport
-from harken.sources.feed import HealthRecorder, doubled
+from harken.sources.feed import RecordedFeed, doubled
 from harken.sources.http import part
 from harken.sources.microsoft.account import (
+    AccountParts,
     AccountSource,
     MicrosoftAccount,
     PersonSignIn,
-    SignedInSource,
     check_account,
+    make_signed_in,
     moment_of,
     open_account,
-    rows_of,
 )
 from harken.sources.microsoft.client import NEXT_LINK, GraphClient, GraphTiming
-from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic, with_notices
+from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.source import Batch, Source, SourceEntry, SourceHealth
+from harken.sources.payload import items
+from harken.sources.source import Batch, Source, SourceEntry
 from harken.sources.teams.messages import TeamsChat
 from harken.sources.teams.polling import ChatPoll
 from harken.sources.teams.sender import TeamsSender
@@ -83,27 +83,18 @@ class TeamsSource(AccountSource[TeamsSettings, "ChatsFeed"]):
         return f"/users/{part(me)}/chats/getAllMessages" if (me := self._me()) else "/me/chats/getAllMessages"
 
 
-class ChatsFeed:
+class ChatsFeed(RecordedFeed):
     """What is said in the chats of one account."""
 
     def __init__(
         self, settings: TeamsSettings, clock: Clock, timing: GraphTiming, open_polling: Callable[[], ChatPoll]
     ) -> None:
+        super().__init__(FEED, clock)
         self._settings = settings
         self._timing = timing
         self._open_polling = open_polling
         self._failures = 0
         self.tidings = ChangeSignal()
-        self._health = HealthRecorder(clock)
-
-    @property
-    def name(self) -> str:
-        """Its name, under which checkpoints are kept."""
-        return FEED
-
-    def health(self) -> SourceHealth:
-        """Return how it is doing now."""
-        return self._health.read()
 
     async def follow(self, checkpoint: str) -> AsyncGenerator[Batch, None]:
         """Yield what is said, edited and deleted in the chats, for ever."""
@@ -136,14 +127,6 @@ class ChatsFeed:
         finally:
             self._health.stops()
 
-    def rest(self) -> Batch:
-        """Return nothing: what was not stored is read again."""
-        return Batch()
-
-    def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
-        """Take note of what was stored of a batch."""
-        self._health.stored([draft.channel for draft in drafts], known=known)
-
     async def _look(self, polling: ChatPoll, told: frozenset[str]) -> list[TeamsChat]:
         """Ask for the list until it is answered."""
         while True:
@@ -175,25 +158,15 @@ class ChatsFeed:
 
 def make_source(entry: SourceEntry) -> Source:
     """Return the source of an entry; raises `UserError` for what is written wrongly."""
-    settings = with_notices(read_settings(entry.name, entry.table), entry.public_url)
-    try:
-        account = open_account(settings, entry)
-    except (UserError, NeedsPerson) as exc:
-        # What is kept elsewhere is missing: the certificate of an Agent User.
-        return entry.unready(exc, settings.address)
-    client, sign_in, sent = account.client, account.sign_in, SentMessages()
-    source = TeamsSource(settings, client, entry.clock, sent, sign_in.me, since=sign_in.since)
-    sender = TeamsSender(settings, client, sent, sign_in.me, entry.clock)
-    return SignedInSource(
-        source,
-        sign_in,
-        client,
-        entry.clock,
-        sender=sender,
-        sent=sent,
-        placeholders=sender if settings.placeholder else None,
-        notices=account.subscriptions(entry.clock, source.topics()),
-    )
+    settings = read_settings(entry.name, entry.table)
+
+    def parts(account: MicrosoftAccount, sent: SentMessages) -> AccountParts:
+        client, sign_in = account.client, account.sign_in
+        source = TeamsSource(settings, client, entry.clock, sent, sign_in.me, since=sign_in.since)
+        sender = TeamsSender(settings, client, sent, sign_in.me, entry.clock)
+        return AccountParts(source, source.topics(), sender, sender if settings.placeholder else None)
+
+    return make_signed_in(settings, entry, parts)
 
 
 def sign_in(entry: SourceEntry) -> PersonSignIn:
@@ -208,7 +181,7 @@ def check(entry: SourceEntry, context: CheckContext) -> CheckReport:
         newest = "lastMessagePreview/createdDateTime"
         asked = {"$expand": "lastMessagePreview", "$orderby": f"{newest} desc", "$top": str(PAGE)}
         page = await account.client.get("/me/chats", asked, lane="chats")
-        rows = rows_of(page)
+        rows = items(page)
         if not rows:
             return "No chat is there."
         count = "1 chat" if len(rows) == 1 else f"{len(rows)} chats{' or more' if NEXT_LINK in page else ''}"

@@ -1,35 +1,236 @@
 """What a preset is: how one service signs, and what its posts mean. Values and functions, no I/O.
 
+A signature is compared on the bytes as they came, in the same time for any post, and as it is written: two spellings of
+one signature would be two posts. Every key is tried, so that one can follow another. `ShellSignature` is the same for a
+person's shell.
 `presets/` has one module for each service; a preset sees a post only in this order: `check` on the bytes as they came,
 then `read` on what they say. What tells one delivery from all others is here too: many services name a delivery in a
-header that they do not sign, so such a name counts only together with the body. The last part reads what was posted:
-for any shape the result is a value or nothing.
+header that they do not sign, so such a name counts only together with the body. What was posted is read as a `Payload`.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
+import hmac
 import importlib
-import json
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
+from pathlib import Path
 from types import ModuleType
 from typing import Final, TypeAlias
 from urllib.parse import parse_qs
 
-import msgspec
-
-from harken.errors import UserError
-from harken.memory import json_bytes
+from harken.errors import Forbidden, UserError
 from harken.model import Priority, Sender
+from harken.sources.payload import decoded
 from harken.sources.source import PostedRequest
 from harken.sources.webhook import presets
-from harken.sources.webhook.signing import SAMPLE, Keys, ShellSignature, plain_keys
 
 MAX_ID: Final = 200
 MARK_CHARS: Final = 32
+
+
+Keys: TypeAlias = tuple[bytes, ...]
+
+SHA256: Final = "sha256"
+SHA1: Final = "sha1"
+HEX: Final = "hex"
+BASE64: Final = "base64"
+STANDARD_PREFIX: Final = "whsec_"
+STANDARD_VERSION: Final = "v1,"
+MAX_SIGNATURES: Final = 16
+LARGE_BYTES: Final = 64 << 10  # from here on it takes long enough that others would notice
+STEP_BYTES: Final = 2_000  # above 2047 hashing lets go of the interpreter
+MAX_STAMP_DIGITS: Final = 12
+
+MISSING: Final = "It is not signed."
+WRONG: Final = "Its signature is wrong."
+LATE: Final = "It was signed too long ago, or in the future."
+
+SAMPLE: Final = '{"text":"hello from curl"}'
+
+# In Python: openssl takes a key only as an argument.
+_SIGN: Final = (
+    'import base64,hmac,sys; k=sys.stdin.buffer.read().rstrip(b"\\r\\n"); '
+    '{key}m=hmac.new(k,sys.argv[1].encode(),"{digest}"); print({shown})'
+)
+_SHOWN: Final[Mapping[str, str]] = {HEX: "m.hexdigest()", BASE64: "base64.b64encode(m.digest()).decode()"}
+
+JSON: Final = "application/json"
+FORM: Final = "application/x-www-form-urlencoded"
+PAYLOAD: Final = "payload"
+MAX_FORM_FIELDS: Final = 8
+HINT: Final = "Post JSON."
+
+
+def plain_keys(secret: str) -> Keys:
+    """Return a secret as the key it is."""
+    return (secret.encode(),)
+
+
+def standard_keys(secret: str) -> Keys:
+    """Return the keys that a secret of Standard Webhooks may stand for; raises `UserError` if it is not one."""
+    encoded = secret.removeprefix(STANDARD_PREFIX)
+    try:
+        decoded = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        decoded = b""
+    if decoded and secret.startswith(STANDARD_PREFIX):
+        return (decoded,)
+    if secret.startswith(STANDARD_PREFIX):
+        raise UserError(f"A secret that begins with {STANDARD_PREFIX} does not go on in base64.", "Copy all of it.")
+    # Some senders show the key in base64 without the word before it, others take any text as it is.
+    return (secret.encode(), decoded) if decoded else (secret.encode(),)
+
+
+def signature(key: bytes, signed: bytes, *, digest: str = SHA256, encoding: str = HEX) -> str:
+    """Return the signature of some bytes."""
+    made = hmac.new(key, digestmod=digest)
+    view = memoryview(signed)
+    # In small steps the interpreter is kept: whoever lets go of it has to wait for the thread that writes. What is
+    # large is hashed in a thread of its own, at once, so that all others go on meanwhile.
+    step = STEP_BYTES if len(view) < LARGE_BYTES else len(view)
+    for start in range(0, len(view), step):
+        made.update(view[start : start + step])
+    return made.hexdigest() if encoding == HEX else base64.b64encode(made.digest()).decode()
+
+
+def is_one_of(keys: Keys, given: str) -> bool:
+    """Whether what was given is one of the secrets."""
+    return _has_match(keys, [_raw(given)])
+
+
+def check_body(
+    posted: PostedRequest, keys: Keys, header: str, *, prefix: str = "", digest: str = SHA256, encoding: str = HEX
+) -> None:
+    """Refuse a post without the signature of its body in a header."""
+    check_signed(posted.headers.get(header, ""), posted.body, keys, prefix=prefix, digest=digest, encoding=encoding)
+
+
+def check_signed(
+    given: str, signed: bytes, keys: Keys, *, prefix: str = "", digest: str = SHA256, encoding: str = HEX
+) -> None:
+    """Refuse a signature that is not that of these bytes."""
+    if not given:
+        raise Forbidden(MISSING)
+    expected = [_raw(prefix + signature(key, signed, digest=digest, encoding=encoding)) for key in keys]
+    if not _has_match(expected, [_raw(given)]):
+        raise Forbidden(WRONG)
+
+
+def check_standard(posted: PostedRequest, keys: Keys, now: float, window: float) -> None:
+    """Refuse a post that is not signed as Standard Webhooks says: one of its signatures is that of one of the keys."""
+    own_id, stamp = posted.headers.get("webhook-id", ""), posted.headers.get("webhook-timestamp", "")
+    given = posted.headers.get("webhook-signature", "")
+    if not own_id or not given:
+        raise Forbidden(MISSING)
+    check_stamp(stamp, now, window)
+    signed = b"%b.%b.%b" % (_raw(own_id), _raw(stamp), posted.body)
+    expected = [_raw(STANDARD_VERSION + signature(key, signed, encoding=BASE64)) for key in keys]
+    said = [_raw(each) for each in given.split(" ")[:MAX_SIGNATURES]]
+    if not _has_match(expected, said):
+        raise Forbidden(WRONG)
+
+
+def check_stamp(stamp: str, now: float, window: float) -> None:
+    """Refuse a time in seconds that is too far from now."""
+    if not stamp:
+        raise Forbidden(MISSING)
+    is_number = stamp.isascii() and stamp.isdecimal() and len(stamp) <= MAX_STAMP_DIGITS
+    if not is_number or abs(now - int(stamp)) > window:
+        raise Forbidden(LATE)
+
+
+def check_bearer(posted: PostedRequest, keys: Keys, header: str = "authorization") -> None:
+    """Refuse a post that does not bring one of the secrets: as a bearer's token, or as the password of any name."""
+    scheme, _, rest = posted.headers.get(header, "").partition(" ")
+    if not rest:
+        raise Forbidden(MISSING)
+    given = rest.strip()
+    if scheme.lower() == "basic":
+        given = _password(given)
+    elif scheme.lower() != "bearer":
+        raise Forbidden(MISSING)
+    if not is_one_of(keys, given):
+        raise Forbidden(WRONG)
+
+
+def check_token(posted: PostedRequest, keys: Keys, header: str, *, prefix: str = "") -> None:
+    """Refuse a post without one of the secrets in a header."""
+    given = posted.headers.get(header, "")
+    if not given:
+        raise Forbidden(MISSING)
+    if not given.startswith(prefix) or not is_one_of(keys, given.removeprefix(prefix)):
+        raise Forbidden(WRONG)
+
+
+def _has_match(expected: Sequence[bytes], given: Sequence[bytes]) -> bool:
+    is_found = False
+    for ours in expected:
+        for theirs in given:
+            # All of them are compared: how long it takes says nothing about which one was near.
+            is_found |= hmac.compare_digest(ours, theirs)
+    return is_found
+
+
+def _password(encoded: str) -> str:
+    try:
+        return base64.b64decode(encoded, validate=True).partition(b":")[2].decode("latin-1")
+    except (binascii.Error, ValueError):
+        return ""
+
+
+def _raw(text: str) -> bytes:
+    # Headers were decoded as latin-1: this gives back the bytes that came.
+    return text.encode("latin-1", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class ShellSignature:
+    """What a shell does before it posts, and the headers it adds, each as a word of the shell."""
+
+    before: str
+    headers: tuple[str, ...]
+
+
+def shell_hmac(
+    secret: str, signed: str = "$body", *, digest: str = "sha256", encoding: str = HEX, key: str = ""
+) -> str:
+    """Return how a shell signs something with what a command prints."""
+    code = _SIGN.format(key=key, digest=digest, shown=_SHOWN[encoding])
+    return f"$({secret} | python3 -I -c '{code}' \"{signed}\")"
+
+
+def shell_header(header: str, secret: str) -> ShellSignature:
+    """Return how a shell gives a secret as it is: printf is a part of the shell, and curl reads the header."""
+    return ShellSignature(f'printf "%s%s\\n" {shlex.quote(header)} "$({secret})" | ', ("@-",))
+
+
+def shell_body_signature(header: str, *more: str) -> Callable[[str], ShellSignature]:
+    """Return how a shell signs the body into a header, with more headers before it."""
+    return lambda secret: ShellSignature("", (*more, f'"{header}{shell_hmac(secret)}"'))
+
+
+def shell_line(signature: ShellSignature, sample: str, url: str) -> str:
+    """Return a line that posts a sample, signed."""
+    said = " ".join(f"-H {each}" for each in ("'Content-Type: application/json'", *signature.headers))
+    return f"body='{sample}'; {signature.before}curl -sS {said} -d \"$body\" {shlex.quote(url)}"
+
+
+def shell_secret(reference: str, locate: Callable[[str], Path]) -> str:
+    """Return what prints a secret from where it is kept."""
+    kind, _, rest = reference.partition(":")
+    if kind == "env":
+        return f'printf %s "${rest}"'
+    if kind == "keyring":
+        service, _, name = rest.rpartition("/")
+        return f"keyring get {shlex.quote(service)} {shlex.quote(name)}"
+    return f"cat {shlex.quote(str(locate(rest)))}"
 
 
 def signed_id(found: str) -> str:
@@ -129,13 +330,6 @@ def preset_module(name: str) -> ModuleType:
     return importlib.import_module(f"{presets.__name__}.{name}")
 
 
-JSON: Final = "application/json"
-FORM: Final = "application/x-www-form-urlencoded"
-PAYLOAD: Final = "payload"
-MAX_FORM_FIELDS: Final = 8
-HINT: Final = "Post JSON."
-
-
 def media_type(posted: PostedRequest) -> str:
     """Return what a post says of itself: `JSON`, `FORM`, or something else in lower case."""
     said = posted.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -145,35 +339,13 @@ def media_type(posted: PostedRequest) -> str:
 
 def payload_of(posted: PostedRequest) -> object:
     """Return what a post says; raises `UserError` when it cannot be read."""
-    return decoded(_from_form(posted.body) if media_type(posted) == FORM else posted.body)
-
-
-def decoded(body: bytes) -> object:
-    """Return JSON as a value."""
+    body = _from_form(posted.body) if media_type(posted) == FORM else posted.body
     try:
-        return msgspec.json.decode(body)
+        return decoded(body)
     except RecursionError as exc:
         raise UserError("The JSON is nested too deeply.", HINT) from exc
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return _tolerant(body)
-
-
-def _tolerant(body: bytes) -> object:
-    """Return what a stricter reader refuses: half of a surrogate pair, a number without bounds, a mark at the start."""
-    try:
-        return _whole(json.loads(body.decode("utf-8-sig")))
-    except (ValueError, RecursionError) as exc:
+    except ValueError as exc:
         raise UserError("The body is not JSON.", HINT) from exc
-
-
-def _whole(value: object) -> object:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [_whole(each) for each in value]
-    if isinstance(value, dict):
-        return {str(_whole(key)): _whole(each) for key, each in value.items()}
-    return value
 
 
 def _from_form(body: bytes) -> bytes:
@@ -186,145 +358,3 @@ def _from_form(body: bytes) -> bytes:
         return value.encode("utf-8", "surrogatepass")
     except (ValueError, KeyError) as exc:
         raise UserError(f"The form has no single field {PAYLOAD}.", HINT) from exc
-
-
-MAX_WORD: Final = 200
-MAX_ROWS: Final = 2_000
-MAX_SHOWN: Final = 20
-MAX_INT: Final = 10**18
-_SPARE: Final = 4  # white space that is folded counts as one character
-_MAX_SECONDS: Final = 100_000_000_000  # above it a time is in milliseconds
-
-
-def at(value: object, *path: str) -> object:
-    """Return what is at a path of keys; None when there is nothing."""
-    for key in path:
-        if not isinstance(value, dict):
-            return None
-        value = value.get(key)
-    return value
-
-
-def word(value: object, *path: str, most: int = MAX_WORD) -> str:
-    """Return a text or a number at a path, on one line; empty when there is none."""
-    found = value
-    for key in path:
-        if not isinstance(found, dict):
-            return ""
-        found = found.get(key)
-    if isinstance(found, str):
-        return one_line(found, most)
-    if isinstance(found, int) and not isinstance(found, bool) and -MAX_INT < found < MAX_INT:
-        return str(found)
-    # In full: a time in seconds, cut to six digits, would be the same for many.
-    return repr(found) if isinstance(found, float) else ""
-
-
-def first(value: object, *paths: str, most: int = MAX_WORD) -> str:
-    """Return the first text of several paths, each written with dots."""
-    return next((found for path in paths if (found := word(value, *path.split("."), most=most))), "")
-
-
-def one_line(text: str, most: int = MAX_WORD) -> str:
-    """Return a text on one line and cut."""
-    if len(text) <= most and text.isprintable() and "  " not in text:
-        return text.strip()
-    folded = " ".join(text[: most * _SPARE].split())
-    is_cut = len(folded) > most or len(text) > most * _SPARE
-    return f"{folded[: most - 1].rstrip()}…" if is_cut else folded
-
-
-def headline(value: object, *path: str, most: int = MAX_WORD) -> str:
-    """Return the first line of a text at a path."""
-    found = at(value, *path)
-    lines = found[: most * _SPARE].strip().splitlines() if isinstance(found, str) else []
-    return one_line(lines[0], most) if lines else ""
-
-
-def quoted(value: object, *path: str) -> list[str]:
-    """Return what a person wrote, all of it, each line with a mark before it; nothing when there is no text."""
-    found = at(value, *path)
-    if not isinstance(found, str) or not found.strip():
-        return []
-    return [f"> {line.rstrip()}".rstrip() for line in found.strip().splitlines()]
-
-
-def rows(value: object, *path: str) -> list[Mapping[str, object]]:
-    """Return the tables of a list at a path."""
-    found = at(value, *path)
-    return [each for each in found[:MAX_ROWS] if isinstance(each, dict)] if isinstance(found, list) else []
-
-
-def table(value: object, *path: str) -> Mapping[str, object]:
-    """Return the table at a path; an empty one when there is none."""
-    found = at(value, *path)
-    return found if isinstance(found, dict) else {}
-
-
-def count(value: object, *path: str) -> int:
-    """Return a number at a path, 0 when there is none or one that counts nothing."""
-    found = at(value, *path)
-    if not isinstance(found, int) or isinstance(found, bool):
-        return 0
-    return found if -MAX_INT < found < MAX_INT else 0
-
-
-def is_same(value: object, path: str, other: str) -> bool:
-    """Whether two paths, written with dots, hold the same text or number as they are; nothing is not the same."""
-    found, theirs = at(value, *path.split(".")), at(value, *other.split("."))
-    is_said = isinstance(found, str | int) and not isinstance(found, bool) and bool(found)
-    return is_said and type(found) is type(theirs) and found == theirs
-
-
-def is_true(value: object, *path: str) -> bool:
-    """Whether there is a true at a path."""
-    return at(value, *path) is True
-
-
-def moment(value: object, *path: str) -> datetime | None:
-    """Return the time at a path, written as ISO 8601 or as seconds or milliseconds."""
-    found = at(value, *path)
-    try:
-        if isinstance(found, str):
-            if found.replace(".", "", 1).isdecimal() and found.isascii():
-                return datetime.fromtimestamp(float(found), UTC)
-            said = datetime.fromisoformat(found[:64].replace(" UTC", "+00:00"))
-            return said if said.tzinfo is not None else said.replace(tzinfo=UTC)
-        if isinstance(found, int | float) and not isinstance(found, bool) and found > 0:
-            return datetime.fromtimestamp(found / 1000 if found > _MAX_SECONDS else found, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
-    return None
-
-
-def url(value: object, *paths: str) -> str:
-    """Return the first web address of several paths."""
-    for path in paths:
-        found = word(value, *path.split("."), most=500)
-        if found.startswith(("https://", "http://")) and " " not in found and not found.endswith("…"):
-            return found
-    return ""
-
-
-def joined(lines: Iterable[str]) -> str:
-    """Return lines as a text, without the empty ones."""
-    return "\n".join(line for line in lines if line)
-
-
-def listed(lines: Iterable[str], total: int) -> list[str]:
-    """Return the first lines of a list, and how many more there are."""
-    shown = [line for line, _ in zip(lines, range(MAX_SHOWN), strict=False)]
-    return [*shown, f"and {total - len(shown)} more"] if total > len(shown) else shown
-
-
-def as_json(value: object) -> str:
-    """Return a value as JSON in lines."""
-    try:
-        return msgspec.json.format(json_bytes(value), indent=2).decode()
-    except (RecursionError, ValueError, OverflowError, msgspec.MsgspecError):
-        return "(nested too deeply to be shown)"
-
-
-def plural(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"

@@ -51,6 +51,9 @@ _WHERE: Final = 'a reference such as "env:NAME", "file:secrets/NAME" or "keyring
 _GENERIC: Final = ("preset", (NAME,))
 _CHANNELS: Final = 'a list, such as ["push"]'
 
+SECRET_BYTES: Final = 32
+FROM_STDIN: Final = "-"
+
 
 def _preset(text: str) -> str:
     return one_of(text, preset_names())
@@ -149,13 +152,10 @@ class WebhookSettings(SourceSettings, frozen=True, kw_only=True):
 read_settings: Final = WebhookSettings.read
 
 
-SECRET_BYTES: Final = 32
-FROM_STDIN: Final = "-"
-
-
 class WebhookSetup(SourceSetup):
     """How a webhook is set up."""
 
+    kind = KIND
     help_text = "Make an address to post to, and a secret; its name is that of the preset unless you say so."
 
     def __init__(self) -> None:

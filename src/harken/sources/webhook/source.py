@@ -24,8 +24,8 @@ from harken.sources.source import (
     Accept,
     Door,
     DoorAnswer,
+    NamedSource,
     PostedRequest,
-    Source,
     SourceEntry,
     SourceHealth,
     SourceState,
@@ -33,7 +33,9 @@ from harken.sources.source import (
 from harken.sources.webhook.preset import (
     FORM,
     JSON,
+    LARGE_BYTES,
     EchoAnswer,
+    Keys,
     Reading,
     SignatureCheck,
     SkippedPost,
@@ -41,16 +43,23 @@ from harken.sources.webhook.preset import (
     body_id,
     media_type,
     payload_of,
+    shell_line,
+    shell_secret,
 )
 from harken.sources.webhook.settings import KIND, WebhookSettings, read_settings
-from harken.sources.webhook.signing import LARGE_BYTES, Keys, shell_line, shell_secret
 
-ACCEPTED, TAKEN, NOT_JSON = 202, 200, 415
 LARGE_THREADS: Final = 2
 MOST_LEFT_OUT: Final = 10_000
 UNREADY_SECONDS: Final = 60.0
 MIN_SECRET_CHARS: Final = 8
 MIN_KEY_BYTES: Final = 8
+
+UNAUTHORIZED: Final = 401
+
+ANSWER_SECONDS: Final = 5.0
+
+
+ACCEPTED, TAKEN, NOT_JSON = 202, 200, 415
 
 _STORED: Final = DoorAnswer(status=ACCEPTED, body=b'{"status":"accepted"}')
 _KNOWN: Final = DoorAnswer(status=TAKEN, body=b'{"status":"known"}')
@@ -58,31 +67,17 @@ _SKIPPED: Final = DoorAnswer(status=TAKEN, body=b'{"status":"skipped"}')
 _NOT_JSON: Final = DoorAnswer(status=NOT_JSON, body=b'{"error":"Only JSON is taken here."}')
 
 
-class WebhookSource(Source):
+class WebhookSource(NamedSource):
     """One webhook that is posted to. Without keys it has a door that asks to try again later."""
 
     def __init__(self, settings: WebhookSettings, keys: Keys, clock: Clock, problem: str = "") -> None:
+        super().__init__(settings.name, KIND, settings.path)  # below the address of the listener
         self.settings = settings
         self._health = HealthRecorder(clock, state=SourceState.LISTENING)
         self._refusals = RefusalCount()
         if problem:
             self._health.waits_for(problem)
         self._door = WebhookDoor(settings, keys, clock, self._health, self._refusals)
-
-    @property
-    def name(self) -> str:
-        """Its name in the configuration."""
-        return self.settings.name
-
-    @property
-    def kind(self) -> str:
-        """Its kind in the configuration."""
-        return KIND
-
-    @property
-    def address(self) -> str:
-        """Where it is posted to, below the address of the listener."""
-        return self.settings.path
 
     def doors(self) -> Sequence[Door]:
         """Return its only door."""
@@ -222,12 +217,6 @@ def keys_of(settings: WebhookSettings, resolve: Callable[[str], str]) -> Keys:
             "Make a longer one: anybody could guess it.",
         )
     return tuple(keys)
-
-
-UNAUTHORIZED: Final = 401
-
-
-ANSWER_SECONDS: Final = 5.0
 
 
 def check(entry: SourceEntry, context: CheckContext) -> CheckReport:

@@ -6,30 +6,13 @@ group, its state and which alerts it has with their times, is its name, so that 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
 from harken.model import Priority, Sender
+from harken.sources.payload import Payload, digest_of, joined, listed, one_line
 from harken.sources.source import PostedRequest
-from harken.sources.webhook.preset import (
-    Preset,
-    Reading,
-    SignatureCheck,
-    WebhookEvent,
-    count,
-    first,
-    joined,
-    listed,
-    moment,
-    one_line,
-    rows,
-    table,
-    url,
-    word,
-)
-from harken.sources.webhook.signing import check_bearer, shell_header
+from harken.sources.webhook.preset import Preset, Reading, SignatureCheck, WebhookEvent, check_bearer, shell_header
 
 CHANNEL: Final = "alerts"
 MAX_LABELS: Final = 30
@@ -44,62 +27,54 @@ def check(posted: PostedRequest, judging: SignatureCheck) -> None:
 
 def read(_posted: PostedRequest, payload: object) -> Reading:
     """Return what Alertmanager says of a group."""
-    said = table(payload)
-    alerts = rows(said, "alerts")
-    severity = word(said, "commonLabels", "severity", most=40) or word(said, "groupLabels", "severity", most=40)
-    is_firing = word(said, "status") != "resolved"
-    starts = [at for alert in alerts if (at := moment(alert, "startsAt")) is not None]
-    ends = [at for alert in alerts if (at := moment(alert, "endsAt")) is not None and not is_firing]
+    said = Payload(payload)
+    alerts = said.rows("alerts")
+    severity = said.word("commonLabels", "severity", most=40) or said.word("groupLabels", "severity", most=40)
+    is_firing = said.word("status") != "resolved"
+    starts = [at for alert in alerts if (at := alert.moment("startsAt")) is not None]
+    ends = [at for alert in alerts if (at := alert.moment("endsAt")) is not None and not is_firing]
     return WebhookEvent(
         channel=f"{CHANNEL}/{severity}" if severity else CHANNEL,
         text=_text(said, alerts),
         sender=Sender("alertmanager", "Alertmanager"),
         id=_id(said, alerts),
-        conversation=word(said, "receiver"),
-        thread=_digest(word(said, "groupKey", most=4_000)) if "groupKey" in said else "",
+        conversation=said.word("receiver"),
+        thread=digest_of(said.word("groupKey", most=4_000)) if "groupKey" in said else "",
         sent_at=max(ends or starts, default=None),
         priority=Priority.HIGH if is_firing and severity == "critical" else Priority.NORMAL,
         meta={
             key: value
             for key, value in {
-                "status": word(said, "status"),
-                "url": url(said, "externalURL"),
+                "status": said.word("status"),
+                "url": said.url("externalURL"),
             }.items()
             if value
         },
     )
 
 
-def _id(said: Mapping[str, object], alerts: list[Mapping[str, object]]) -> str:
+def _id(said: Payload, alerts: list[Payload]) -> str:
     if not alerts:
         return ""
     # Of each alert what tells it from its next time; of one that fires the end is only a guess, and moves.
     each = sorted(
         "\0".join(
             [
-                word(alert, "fingerprint") or _labels(table(alert, "labels")),
-                word(alert, "status"),
-                word(alert, "startsAt"),
-                word(alert, "endsAt") if word(alert, "status") == "resolved" else "",
+                alert.word("fingerprint") or _labels(alert.part("labels")),
+                alert.word("status"),
+                alert.word("startsAt"),
+                alert.word("endsAt") if alert.word("status") == "resolved" else "",
             ]
         )
         for alert in alerts
     )
-    return _digest(word(said, "groupKey", most=4_000), word(said, "receiver"), word(said, "status"), *each)
+    return digest_of(said.word("groupKey", most=4_000), said.word("receiver"), said.word("status"), *each)
 
 
-def _digest(*parts: str) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        encoded = part.encode("utf-8", "surrogatepass")
-        digest.update(len(encoded).to_bytes(8, "big") + encoded)
-    return digest.hexdigest()[:32]
-
-
-def _text(said: Mapping[str, object], alerts: list[Mapping[str, object]]) -> str:
-    firing = sum(word(alert, "status") == "firing" for alert in alerts)
-    name = first(said, "commonLabels.alertname", "groupLabels.alertname") or "Alerts"
-    hidden = count(said, "truncatedAlerts")
+def _text(said: Payload, alerts: list[Payload]) -> str:
+    firing = sum(alert.word("status") == "firing" for alert in alerts)
+    name = said.first("commonLabels.alertname", "groupLabels.alertname") or "Alerts"
+    hidden = said.count("truncatedAlerts")
     counts = ", ".join(
         part for part in (f"{firing} firing", f"{len(alerts) - firing} resolved") if not part.startswith("0 ")
     )
@@ -107,36 +82,34 @@ def _text(said: Mapping[str, object], alerts: list[Mapping[str, object]]) -> str
     more = len(alerts) - MAX_ALERTS + hidden if len(alerts) > MAX_ALERTS else hidden
     return joined(
         [
-            f"{word(said, 'status').upper() or 'ALERT'}: {name} ({counts or 'no alerts'})",
+            f"{said.word('status').upper() or 'ALERT'}: {name} ({counts or 'no alerts'})",
             *shown,
             f"and {more} more" if 0 < more < MAX_HIDDEN else "",
-            url(said, "externalURL"),
+            said.url("externalURL"),
         ]
     )
 
 
-def _alert(alert: Mapping[str, object]) -> list[str]:
-    annotations = table(alert, "annotations")
-    summary = first(annotations, "summary", "title", "message", most=400)
-    name = word(alert, "labels", "alertname") or "alert"
-    rest = {key: value for key, value in annotations.items() if key not in {"summary", "title", "message"}}
-    since = word(alert, "startsAt", most=40)
+def _alert(alert: Payload) -> list[str]:
+    annotations = alert.part("annotations")
+    summary = annotations.first("summary", "title", "message", most=400)
+    name = alert.word("labels", "alertname") or "alert"
+    rest = sorted(map(str, annotations.keys() - {"summary", "title", "message"}))[:MAX_LABELS]
+    since = alert.word("startsAt", most=40)
     return [
-        f"- {word(alert, 'status') or 'firing'}: {summary or name}{f', since {since}' if since else ''}",
-        f"  {_labels(table(alert, 'labels'))}" if table(alert, "labels") else "",
-        *(f"  {line}" for line in listed(_annotations(rest), min(len(rest), MAX_LABELS))),
-        f"  {found}" if (found := url(alert, "generatorURL")) else "",
+        f"- {alert.word('status') or 'firing'}: {summary or name}{f', since {since}' if since else ''}",
+        f"  {_labels(alert.part('labels'))}" if alert.part("labels") else "",
+        *(
+            f"  {line}"
+            for line in listed((f"{one_line(key, 60)}: {annotations.word(key, most=400)}" for key in rest), len(rest))
+        ),
+        f"  {found}" if (found := alert.url("generatorURL")) else "",
     ]
 
 
-def _annotations(found: Mapping[str, object]) -> list[str]:
-    names = sorted(map(str, found))[:MAX_LABELS]
-    return [f"{one_line(key, 60)}: {word(found, key, most=400)}" for key in names]
-
-
-def _labels(labels: Mapping[str, object]) -> str:
-    names = sorted(map(str, labels))
-    shown = [f"{one_line(key, 60)}={word(labels, key, most=120)}" for key in names[:MAX_LABELS]]
+def _labels(labels: Payload) -> str:
+    names = sorted(map(str, labels.keys()))
+    shown = [f"{one_line(key, 60)}={labels.word(key, most=120)}" for key in names[:MAX_LABELS]]
     return " ".join(shown) + (" …" if len(names) > MAX_LABELS else "")
 
 

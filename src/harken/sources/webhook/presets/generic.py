@@ -17,24 +17,17 @@ import jmespath.exceptions
 
 from harken.errors import UserError
 from harken.model import MAX_RAW_CHARS, Sender
+from harken.sources.payload import Payload, one_line
 from harken.sources.source import PostedRequest
 from harken.sources.webhook.preset import (
-    Preset,
-    Reading,
-    SignatureCheck,
-    WebhookEvent,
-    as_json,
-    at,
-    first,
-    one_line,
-    signed_id,
-    word,
-)
-from harken.sources.webhook.signing import (
     HEX,
     SHA1,
     SHA256,
+    Preset,
+    Reading,
     ShellSignature,
+    SignatureCheck,
+    WebhookEvent,
     check_bearer,
     check_body,
     check_signed,
@@ -42,6 +35,7 @@ from harken.sources.webhook.signing import (
     check_token,
     shell_header,
     shell_hmac,
+    signed_id,
 )
 
 NAME: Final = "generic"
@@ -125,7 +119,7 @@ class _PayloadPlace:
 
     def search(self, value: object) -> object:
         """Return what is there."""
-        return at(value, *self.path)
+        return Payload(value).at(*self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +153,11 @@ class _Reader:
     def read(self, _posted: PostedRequest, payload: object) -> Reading:
         """Return what the expressions find."""
         who = one_line(self._find("sender", payload), 120)
-        text = self._find("text", payload) or first(payload, *TEXTS, most=MAX_RAW_CHARS) or as_json(payload)
+        text = (
+            self._find("text", payload)
+            or Payload(payload).first(*TEXTS, most=MAX_RAW_CHARS)
+            or Payload(payload).as_json()
+        )
         return WebhookEvent(
             channel=one_line(self._find("channel", payload), 100) or DEFAULT_CHANNEL,
             text=text,
@@ -177,4 +175,4 @@ class _Reader:
             return ""
         if found is None or isinstance(found, str):
             return found or ""
-        return word({"found": found}, "found") or as_json(found)
+        return Payload(found).word() or Payload(found).as_json()

@@ -9,11 +9,13 @@ event, and then nothing of others stands in the text.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
 from harken.model import Sender
+from harken.sources.payload import Payload, joined, listed, one_line, plural
 from harken.sources.source import PostedRequest
 from harken.sources.webhook.preset import (
     Preset,
@@ -22,25 +24,11 @@ from harken.sources.webhook.preset import (
     SkippedPost,
     WebhookEvent,
     body_id,
-    count,
-    first,
-    headline,
-    is_same,
-    is_true,
-    joined,
-    listed,
-    moment,
-    one_line,
-    plural,
-    quoted,
-    rows,
+    check_body,
     sender_of,
-    table,
+    shell_body_signature,
     unsigned_id,
-    url,
-    word,
 )
-from harken.sources.webhook.signing import check_body, shell_body_signature
 
 SIGNATURE: Final = "x-hub-signature-256"
 EVENT: Final = "x-github-event"
@@ -110,7 +98,7 @@ _WRITTEN: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     }
 )
 
-_Text = Callable[[Mapping[str, object], str], str]
+_Text = Callable[[Payload, str], str]
 
 
 def check(posted: PostedRequest, judging: SignatureCheck) -> None:
@@ -121,7 +109,7 @@ def check(posted: PostedRequest, judging: SignatureCheck) -> None:
 def read(posted: PostedRequest, payload: object) -> Reading:
     """Return what GitHub says."""
     event = one_line(posted.headers.get(EVENT, ""), 60) or "unknown"
-    said = table(payload)
+    said = Payload(payload)
     if event == "ping" or said.keys() >= _GREETING:
         return SkippedPost("GitHub greets a new webhook")
     has, lacks = _SHAPES.get(event, (frozenset[str](), frozenset[str]()))
@@ -129,8 +117,8 @@ def read(posted: PostedRequest, payload: object) -> Reading:
         raise UserError(
             f"The body is not that of the event {event}.", "GitHub signs the body and not the event's name."
         )
-    login = first(said, "sender.login", "pusher.name", most=100)
-    repository = word(said, "repository", "full_name")
+    login = said.first("sender.login", "pusher.name", most=100)
+    repository = said.word("repository", "full_name")
     link = _link(said)
     text = joined([_TEXTS.get(event, _other)(said, login or "Somebody"), link])
     return WebhookEvent(
@@ -138,198 +126,174 @@ def read(posted: PostedRequest, payload: object) -> Reading:
         text=text if event in _TEXTS else f"{event}: {text}",
         sender=sender_of(SERVICE, login, login, is_own=event in _WRITTEN and _is_own(said, *_WRITTEN[event])),
         id=unsigned_id(posted, DELIVERY) if TIMELESS & said.keys() else body_id(posted),
-        conversation=repository or word(said, "organization", "login"),
+        conversation=repository or said.word("organization", "login"),
         thread=_thread(said, repository),
-        sent_at=moment(said, "head_commit", "timestamp"),
+        sent_at=said.moment("head_commit", "timestamp"),
         meta=_meta(said, link),
     )
 
 
-def _is_own(said: Mapping[str, object], key: str, action: str) -> bool:
+def _is_own(said: Payload, key: str, action: str) -> bool:
     """Whether who acted wrote what is at a key, and just now."""
-    is_theirs = is_same(said, f"{key}.user.login", "sender.login") and word(said, "action") == action
+    is_theirs = said.is_same(f"{key}.user.login", "sender.login") and said.word("action") == action
     # With changes it was moved here, as others may have left it; an app writes in a person's name what it likes.
-    return is_theirs and "changes" not in said and not table(said, key, "performed_via_github_app")
+    return is_theirs and "changes" not in said and not said.part(key, "performed_via_github_app")
 
 
-def _thread(said: Mapping[str, object], repository: str) -> str:
-    number = first(said, "issue.number", "pull_request.number", "discussion.number")
+def _thread(said: Payload, repository: str) -> str:
+    number = said.first("issue.number", "pull_request.number", "discussion.number")
     if number:
         return f"{repository}#{number}"
-    ref = word(said, "ref")
+    ref = said.word("ref")
     return f"{repository}@{ref}" if ref else repository
 
 
-def _meta(said: Mapping[str, object], link: str) -> dict[str, str]:
-    found = {"action": word(said, "action"), "url": link}
+def _meta(said: Payload, link: str) -> dict[str, str]:
+    found = {"action": said.word("action"), "url": link}
     return {key: value for key, value in found.items() if value}
 
 
-def _link(said: Mapping[str, object]) -> str:
+def _link(said: Payload) -> str:
     for key in _SUBJECTS:
-        if key in said and (found := url(said[key], "html_url", "target_url")):
+        if found := said.part(key).url("html_url", "target_url"):
             return found
-    return url(said, "compare", "target_url", "repository.html_url")
+    return said.url("compare", "target_url", "repository.html_url")
 
 
-def _place(said: Mapping[str, object]) -> str:
-    return word(said, "repository", "full_name") or word(said, "organization", "login") or "a repository"
+def _place(said: Payload) -> str:
+    return said.word("repository", "full_name") or said.word("organization", "login") or "a repository"
 
 
 def _branch(ref: str) -> str:
     return ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
 
 
-def _push(said: Mapping[str, object], who: str) -> str:
-    ref = word(said, "ref")
+def _push(said: Payload, who: str) -> str:
+    ref = said.word("ref")
     place = f"{_branch(ref) or 'a branch'} of {_place(said)}"
-    if is_true(said, "deleted"):
+    if said.is_true("deleted"):
         return f"{who} deleted {place}"
-    commits = rows(said, "commits")
-    how = "force-pushed" if is_true(said, "forced") else "pushed"
+    commits = said.rows("commits")
+    how = "force-pushed" if said.is_true("forced") else "pushed"
     head = f"{who} {how} {plural(len(commits), 'commit')} to {place}"
-    if not commits and is_true(said, "created"):
+    if not commits and said.is_true("created"):
         head = f"{who} made {place}"
     return joined([head, *listed(map(_commit, commits), len(commits))])
 
 
-def _commit(commit: Mapping[str, object]) -> str:
-    author = first(commit, "author.name", "author.username", most=80) or "?"
-    return f"- {word(commit, 'id')[:SHORT_ID] or '?'} {author}: {headline(commit, 'message') or '(no message)'}"
+def _commit(commit: Payload) -> str:
+    author = commit.first("author.name", "author.username", most=80) or "?"
+    return f"- {commit.word('id')[:SHORT_ID] or '?'} {author}: {commit.headline('message') or '(no message)'}"
 
 
-def _issue(said: Mapping[str, object], who: str) -> str:
-    return _about(said, who, "issue", "issue")
-
-
-def _pull_request(said: Mapping[str, object], who: str) -> str:
-    action = word(said, "action")
-    if action == "closed" and is_true(said, "pull_request", "merged"):
+def _pull_request(said: Payload, who: str) -> str:
+    action = said.word("action")
+    if action == "closed" and said.is_true("pull_request", "merged"):
         action = "merged"
-    return _about(said, who, "pull_request", "pull request", action=action)
+    return _about("pull_request", "pull request", said, who, action=action)
 
 
-def _about(said: Mapping[str, object], who: str, key: str, noun: str, action: str = "") -> str:
-    thing = table(said, key)
-    action = action or word(said, "action") or "changed"
+def _about(key: str, noun: str, said: Payload, who: str, action: str = "") -> str:
+    thing = said.part(key)
+    action = action or said.word("action") or "changed"
     marks = ("label.name", "assignee.login", "requested_reviewer.login", "milestone.title")
-    extra = first(said, *marks, most=80) if action not in {"opened", "created"} else ""
-    head = f"{who} {action.replace('_', ' ')} {noun} #{word(thing, 'number')}{f' ({extra})' if extra else ''}"
-    branches = f"{word(thing, 'head', 'ref')} into {word(thing, 'base', 'ref')}" if table(thing, "head") else ""
+    extra = said.first(*marks, most=80) if action not in {"opened", "created"} else ""
+    head = f"{who} {action.replace('_', ' ')} {noun} #{thing.word('number')}{f' ({extra})' if extra else ''}"
+    branches = f"{thing.word('head', 'ref')} into {thing.word('base', 'ref')}" if thing.part("head") else ""
     is_new = action in {"opened", "created", "edited", "reopened"}
     return joined(
         [
-            f"{head} in {_place(said)}: {word(thing, 'title') or '(no title)'}",
+            f"{head} in {_place(said)}: {thing.word('title') or '(no title)'}",
             branches,
-            *(quoted(thing, "body") if is_new else []),
+            *(thing.quoted("body") if is_new else []),
         ]
     )
 
 
-def _comment(said: Mapping[str, object], who: str) -> str:
+def _comment(said: Payload, who: str) -> str:
     verb = {"created": "commented", "deleted": "deleted a comment", "edited": "edited a comment"}
-    action = verb.get(word(said, "action") or "created", "commented")
-    subject = next((table(said, key) for key in ("issue", "pull_request", "discussion") if key in said), {})
-    where = f"on #{word(subject, 'number')}" if subject else f"on {word(said, 'comment', 'commit_id')[:SHORT_ID]}"
+    action = verb.get(said.word("action") or "created", "commented")
+    subject = next((said.part(key) for key in ("issue", "pull_request", "discussion") if key in said), Payload(None))
+    where = f"on #{subject.word('number')}" if subject else f"on {said.word('comment', 'commit_id')[:SHORT_ID]}"
     is_own = _is_own(said, "comment", "created")
-    title, file = ("", "") if is_own else (word(subject, "title"), word(said, "comment", "path"))
+    title, file = ("", "") if is_own else (subject.word("title"), said.word("comment", "path"))
     return joined(
         [
             f"{who} {action} {where} in {_place(said)}: {title}".rstrip(": "),
             f"file: {file}" if file else "",
-            *quoted(said, "comment", "body"),
+            *said.quoted("comment", "body"),
         ]
     )
 
 
-def _review(said: Mapping[str, object], who: str) -> str:
+def _review(said: Payload, who: str) -> str:
     verbs = {"approved": "approved", "changes_requested": "asked for changes in", "commented": "reviewed"}
-    state = word(said, "review", "state").lower()
-    number = word(said, "pull_request", "number")
-    title = "" if _is_own(said, "review", "submitted") else word(said, "pull_request", "title")
+    state = said.word("review", "state").lower()
+    number = said.word("pull_request", "number")
+    title = "" if _is_own(said, "review", "submitted") else said.word("pull_request", "title")
     head = f"{who} {verbs.get(state, state or 'reviewed')} pull request #{number} in {_place(said)}"
     return joined(
         [
             f"{head}: {title}" if title else head,
-            *quoted(said, "review", "body"),
+            *said.quoted("review", "body"),
         ]
     )
 
 
-def _outcome(said: Mapping[str, object], key: str, noun: str) -> str:
-    run = table(said, key)
-    result = first(run, "conclusion", "status") or word(said, "action")
-    commit = (first(run, "head_sha", "sha") or word(said, "sha"))[:SHORT_ID]
-    where = _branch(first(run, "head_branch", "check_suite.head_branch"))
-    name = first(run, "name", "app.name", "workflow_name") or noun
+def _outcome(key: str, noun: str, said: Payload, _who: str) -> str:
+    run = said.part(key)
+    result = run.first("conclusion", "status") or said.word("action")
+    commit = (run.first("head_sha", "sha") or said.word("sha"))[:SHORT_ID]
+    where = _branch(run.first("head_branch", "check_suite.head_branch"))
+    name = run.first("name", "app.name", "workflow_name") or noun
     return joined(
         [
             f"{noun} {name}: {result.replace('_', ' ')}, {_place(said)} {where}{f' at {commit}' if commit else ''}",
-            headline(run, "head_commit", "message") or word(run, "display_title"),
-            "" if result in GOOD else headline(run, "output", "title"),
+            run.headline("head_commit", "message") or run.word("display_title"),
+            "" if result in GOOD else run.headline("output", "title"),
         ]
     )
 
 
-def _workflow_run(said: Mapping[str, object], _who: str) -> str:
-    return _outcome(said, "workflow_run", "Workflow")
+def _status(said: Payload, _who: str) -> str:
+    commit = said.word("sha")[:SHORT_ID]
+    head = f"{said.word('context') or 'Status'}: {said.word('state')}, {_place(said)} at {commit}"
+    return joined([head, said.word("description")])
 
 
-def _workflow_job(said: Mapping[str, object], _who: str) -> str:
-    return _outcome(said, "workflow_job", "Job")
-
-
-def _check_run(said: Mapping[str, object], _who: str) -> str:
-    return _outcome(said, "check_run", "Check")
-
-
-def _check_suite(said: Mapping[str, object], _who: str) -> str:
-    return _outcome(said, "check_suite", "Checks")
-
-
-def _status(said: Mapping[str, object], _who: str) -> str:
-    commit = word(said, "sha")[:SHORT_ID]
-    head = f"{word(said, 'context') or 'Status'}: {word(said, 'state')}, {_place(said)} at {commit}"
-    return joined([head, word(said, "description")])
-
-
-def _release(said: Mapping[str, object], who: str) -> str:
-    release = table(said, "release")
-    name = first(release, "name", "tag_name")
-    head = f"{who} {word(said, 'action') or 'changed'} release {word(release, 'tag_name')} of {_place(said)}: {name}"
-    return joined([head, *quoted(release, "body")])
+def _release(said: Payload, who: str) -> str:
+    release = said.part("release")
+    name = release.first("name", "tag_name")
+    head = f"{who} {said.word('action') or 'changed'} release {release.word('tag_name')} of {_place(said)}: {name}"
+    return joined([head, *release.quoted("body")])
 
 
 def _ref(verb: str) -> _Text:
-    def text(said: Mapping[str, object], who: str) -> str:
-        kind = word(said, "ref_type") or "branch"
-        return f"{who} {verb} {kind} {word(said, 'ref')} in {_place(said)}"
+    def text(said: Payload, who: str) -> str:
+        kind = said.word("ref_type") or "branch"
+        return f"{who} {verb} {kind} {said.word('ref')} in {_place(said)}"
 
     return text
 
 
-def _deployment(said: Mapping[str, object], who: str) -> str:
-    state, place = word(said, "deployment_status", "state"), word(said, "deployment", "environment")
+def _deployment(said: Payload, who: str) -> str:
+    state, place = said.word("deployment_status", "state"), said.word("deployment", "environment")
     head = f"Deployment to {place or '?'}: {state or 'created by ' + who}, {_place(said)}"
-    return joined([head, word(said, "deployment_status", "description")])
+    return joined([head, said.word("deployment_status", "description")])
 
 
-def _discussion(said: Mapping[str, object], who: str) -> str:
-    return _about(said, who, "discussion", "discussion")
-
-
-def _alert(said: Mapping[str, object], _who: str) -> str:
-    alert = table(said, "alert")
-    what = first(alert, "security_advisory.summary", "rule.description", "secret_type_display_name", "title")
-    severity = first(alert, "security_advisory.severity", "rule.security_severity_level", "rule.severity")
-    head = f"Security alert {word(said, 'action').replace('_', ' ')} in {_place(said)}: {what or '(no title)'}"
+def _alert(said: Payload, _who: str) -> str:
+    alert = said.part("alert")
+    what = alert.first("security_advisory.summary", "rule.description", "secret_type_display_name", "title")
+    severity = alert.first("security_advisory.severity", "rule.security_severity_level", "rule.severity")
+    head = f"Security alert {said.word('action').replace('_', ' ')} in {_place(said)}: {what or '(no title)'}"
     return joined([head, f"severity: {severity}" if severity else ""])
 
 
-def _other(said: Mapping[str, object], who: str) -> str:
-    action = word(said, "action").replace("_", " ")
-    what = first(said, "issue.title", "pull_request.title", "discussion.title", "package.name", "milestone.title")
-    stars = count(said, "repository", "stargazers_count")
+def _other(said: Payload, who: str) -> str:
+    action = said.word("action").replace("_", " ")
+    what = said.first("issue.title", "pull_request.title", "discussion.title", "package.name", "milestone.title")
+    stars = said.count("repository", "stargazers_count")
     extra = f" ({stars} stars)" if stars and "starred_at" in said else ""
     return f"{who} {action} {what}".rstrip() + f" in {_place(said)}{extra}"
 
@@ -337,24 +301,24 @@ def _other(said: Mapping[str, object], who: str) -> str:
 _TEXTS: Final[Mapping[str, _Text]] = MappingProxyType(
     {
         "push": _push,
-        "issues": _issue,
+        "issues": partial(_about, "issue", "issue"),
         "pull_request": _pull_request,
         "issue_comment": _comment,
         "commit_comment": _comment,
         "discussion_comment": _comment,
         "pull_request_review_comment": _comment,
         "pull_request_review": _review,
-        "workflow_run": _workflow_run,
-        "workflow_job": _workflow_job,
-        "check_run": _check_run,
-        "check_suite": _check_suite,
+        "workflow_run": partial(_outcome, "workflow_run", "Workflow"),
+        "workflow_job": partial(_outcome, "workflow_job", "Job"),
+        "check_run": partial(_outcome, "check_run", "Check"),
+        "check_suite": partial(_outcome, "check_suite", "Checks"),
         "status": _status,
         "release": _release,
         "create": _ref("made"),
         "delete": _ref("deleted"),
         "deployment": _deployment,
         "deployment_status": _deployment,
-        "discussion": _discussion,
+        "discussion": partial(_about, "discussion", "discussion"),
         "dependabot_alert": _alert,
         "code_scanning_alert": _alert,
         "secret_scanning_alert": _alert,
@@ -368,5 +332,6 @@ PRESET: Final = Preset(
     read=read,
     has_form=True,
     where="In the repository or organization: Settings, Webhooks, Add webhook; content type application/json.",
-    shell=shell_body_signature("X-Hub-Signature-256: sha256=", "'X-GitHub-Event: ping'"),
+    shell=shell_body_signature("X-Hub-Signature-256: sha256=", "'X-GitHub-Event: issues'"),
+    sample='{"action":"opened","issue":{"number":1,"title":"hello"},"repository":{"full_name":"you/project"}}',
 )

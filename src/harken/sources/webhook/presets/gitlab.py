@@ -13,40 +13,23 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.model import Sender
+from harken.sources.payload import Payload, joined, listed, one_line, plural
 from harken.sources.source import PostedRequest
 from harken.sources.webhook.preset import (
+    STANDARD_PREFIX,
+    Keys,
     Preset,
     Reading,
     SignatureCheck,
     WebhookEvent,
-    as_json,
-    count,
-    first,
-    headline,
-    is_same,
-    is_true,
-    joined,
-    listed,
-    moment,
-    one_line,
-    plural,
-    quoted,
-    rows,
-    sender_of,
-    signed_id,
-    table,
-    unsigned_id,
-    url,
-    word,
-)
-from harken.sources.webhook.signing import (
-    STANDARD_PREFIX,
-    Keys,
     check_standard,
     check_token,
     plain_keys,
+    sender_of,
     shell_header,
+    signed_id,
     standard_keys,
+    unsigned_id,
 )
 
 PLAIN: Final = "x-gitlab-token"
@@ -62,7 +45,7 @@ NOBODY: Final = frozenset("0")  # the id before the first commit, and after the 
 # What is done when somebody writes the text. Not a merge request: GitLab copies titles of issues and commits into it.
 _WRITTEN: Final[Mapping[str, str]] = MappingProxyType({"note": "create", "issue": "open", "work_item": "open"})
 
-_Text = Callable[[Mapping[str, object], str], str]
+_Text = Callable[[Payload, str], str]
 
 
 def keys(secret: str) -> Keys:
@@ -86,11 +69,11 @@ def _id(posted: PostedRequest) -> str:
 
 def read(posted: PostedRequest, payload: object) -> Reading:
     """Return what GitLab says."""
-    said = table(payload)
-    kind = first(said, "object_kind", "event_name", most=60) or one_line(posted.headers.get(EVENT, ""), 60) or "unknown"
-    login = first(said, "user.username", "user_username", most=100)
-    name = first(said, "user.name", "user_name", most=100)
-    project = first(said, "project.path_with_namespace", "project_name", "group.full_path", "path_with_namespace")
+    said = Payload(payload)
+    kind = said.first("object_kind", "event_name", most=60) or one_line(posted.headers.get(EVENT, ""), 60) or "unknown"
+    login = said.first("user.username", "user_username", most=100)
+    name = said.first("user.name", "user_name", most=100)
+    project = said.first("project.path_with_namespace", "project_name", "group.full_path", "path_with_namespace")
     text = _TEXTS.get(kind, _other)(said, name or login or "Somebody")
     return WebhookEvent(
         channel=kind,
@@ -99,77 +82,77 @@ def read(posted: PostedRequest, payload: object) -> Reading:
         id=_id(posted),
         conversation=project,
         thread=_thread(said, project),
-        sent_at=moment(said, "object_attributes", "updated_at"),
+        sent_at=said.moment("object_attributes", "updated_at"),
         meta={key: value for key, value in {"action": _action(said), "url": _link(said)}.items() if value},
     )
 
 
-def _is_own(said: Mapping[str, object], kind: str) -> bool:
+def _is_own(said: Payload, kind: str) -> bool:
     """Whether who acted wrote the text, and just now."""
-    thing = table(said, "object_attributes")
-    is_new = kind in _WRITTEN and word(thing, "action") == _WRITTEN[kind]
+    thing = said.part("object_attributes")
+    is_new = kind in _WRITTEN and thing.word("action") == _WRITTEN[kind]
     # A note of the system repeats what others called something.
-    return is_new and is_same(said, "object_attributes.author_id", "user.id") and not is_true(thing, "system")
+    return is_new and said.is_same("object_attributes.author_id", "user.id") and not thing.is_true("system")
 
 
-def _action(said: Mapping[str, object]) -> str:
-    return first(said, "object_attributes.action", "object_attributes.status", "build_status", "status", "action")
+def _action(said: Payload) -> str:
+    return said.first("object_attributes.action", "object_attributes.status", "build_status", "status", "action")
 
 
-def _thread(said: Mapping[str, object], project: str) -> str:
-    kind = word(said, "object_kind")
-    request = first(said, "merge_request.iid") or (kind == "merge_request" and word(said, "object_attributes", "iid"))
+def _thread(said: Payload, project: str) -> str:
+    kind = said.word("object_kind")
+    request = said.first("merge_request.iid") or (kind == "merge_request" and said.word("object_attributes", "iid"))
     if request:
         return f"{project}!{request}"
-    issue = first(said, "issue.iid") or (kind == "issue" and word(said, "object_attributes", "iid"))
+    issue = said.first("issue.iid") or (kind == "issue" and said.word("object_attributes", "iid"))
     if issue:
         return f"{project}#{issue}"
-    ref = first(said, "ref", "object_attributes.ref")
+    ref = said.first("ref", "object_attributes.ref")
     return f"{project}@{ref}" if ref else project
 
 
-def _link(said: Mapping[str, object]) -> str:
-    return url(said, "object_attributes.url", "url", "target_url", "deployable_url", "project.web_url", "build_url")
+def _link(said: Payload) -> str:
+    return said.url("object_attributes.url", "url", "target_url", "deployable_url", "project.web_url", "build_url")
 
 
-def _place(said: Mapping[str, object]) -> str:
-    return first(said, "project.path_with_namespace", "project_name", "group.full_path") or "a project"
+def _place(said: Payload) -> str:
+    return said.first("project.path_with_namespace", "project_name", "group.full_path") or "a project"
 
 
 def _branch(ref: str) -> str:
     return ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
 
 
-def _push(said: Mapping[str, object], who: str) -> str:
-    commits = rows(said, "commits")
-    place = f"{_branch(word(said, 'ref')) or 'a branch'} of {_place(said)}"
-    after = word(said, "after")
+def _push(said: Payload, who: str) -> str:
+    commits = said.rows("commits")
+    place = f"{_branch(said.word('ref')) or 'a branch'} of {_place(said)}"
+    after = said.word("after")
     if after and set(after) <= NOBODY:
         return joined([f"{who} deleted {place}", _link(said)])
-    total = max(count(said, "total_commits_count"), len(commits))
+    total = max(said.count("total_commits_count"), len(commits))
     lines = listed(map(_commit, commits), total)
     return joined([f"{who} pushed {plural(total, 'commit')} to {place}", *lines, _link(said)])
 
 
-def _commit(commit: Mapping[str, object]) -> str:
-    author = word(commit, "author", "name", most=80) or "?"
-    subject = headline(commit, "message") or headline(commit, "title") or "(no message)"
-    return f"- {word(commit, 'id')[:SHORT_ID] or '?'} {author}: {subject}"
+def _commit(commit: Payload) -> str:
+    author = commit.word("author", "name", most=80) or "?"
+    subject = commit.headline("message") or commit.headline("title") or "(no message)"
+    return f"- {commit.word('id')[:SHORT_ID] or '?'} {author}: {subject}"
 
 
 def _subject(noun: str, mark: str) -> _Text:
-    def text(said: Mapping[str, object], who: str) -> str:
-        thing = table(said, "object_attributes")
-        action = first(thing, "action", "state") or "changed"
+    def text(said: Payload, who: str) -> str:
+        thing = said.part("object_attributes")
+        action = thing.first("action", "state") or "changed"
         verb = {"open": "opened", "close": "closed", "reopen": "reopened", "update": "changed", "merge": "merged"}
-        branches = f"{word(thing, 'source_branch')} into {word(thing, 'target_branch')}"
+        branches = f"{thing.word('source_branch')} into {thing.word('target_branch')}"
         is_new = action in {"open", "reopen"}
-        head = f"{who} {verb.get(action, action)} {noun} {mark}{word(thing, 'iid')} in {_place(said)}"
+        head = f"{who} {verb.get(action, action)} {noun} {mark}{thing.word('iid')} in {_place(said)}"
         return joined(
             [
-                f"{head}: {word(thing, 'title') or '(no title)'}",
+                f"{head}: {thing.word('title') or '(no title)'}",
                 branches if "source_branch" in thing else "",
-                *(quoted(thing, "description") if is_new else []),
+                *(thing.quoted("description") if is_new else []),
                 _link(said),
             ]
         )
@@ -177,54 +160,52 @@ def _subject(noun: str, mark: str) -> _Text:
     return text
 
 
-def _note(said: Mapping[str, object], who: str) -> str:
-    request, issue = word(said, "merge_request", "iid"), word(said, "issue", "iid")
-    commit = word(said, "commit", "id")[:SHORT_ID]
+def _note(said: Payload, who: str) -> str:
+    request, issue = said.word("merge_request", "iid"), said.word("issue", "iid")
+    commit = said.word("commit", "id")[:SHORT_ID]
     where = f"!{request}" if request else f"#{issue}" if issue else commit or "something"
-    title = "" if _is_own(said, "note") else first(said, "merge_request.title", "issue.title", "snippet.title")
+    title = "" if _is_own(said, "note") else said.first("merge_request.title", "issue.title", "snippet.title")
     head = f"{who} commented on {where} in {_place(said)}{f': {title}' if title else ''}"
-    return joined([head, *quoted(said, "object_attributes", "note"), _link(said)])
+    return joined([head, *said.quoted("object_attributes", "note"), _link(said)])
 
 
-def _pipeline(said: Mapping[str, object], who: str) -> str:
-    run = table(said, "object_attributes")
-    seconds = count(run, "duration")
-    broken = [job for job in rows(said, "builds") if word(job, "status") == "failed"]
+def _pipeline(said: Payload, who: str) -> str:
+    run = said.part("object_attributes")
+    seconds = run.count("duration")
+    broken = [job for job in said.rows("builds") if job.word("status") == "failed"]
     took = f" after {seconds} s" if 0 < seconds < MAX_SECONDS else ""
     return joined(
         [
-            f"Pipeline {word(run, 'id')}: {word(run, 'status')}{took}, {_place(said)} {word(run, 'ref')}, by {who}",
-            headline(said, "commit", "message"),
-            *listed((f"- failed: {word(job, 'stage')} / {word(job, 'name')}" for job in broken), len(broken)),
+            f"Pipeline {run.word('id')}: {run.word('status')}{took}, {_place(said)} {run.word('ref')}, by {who}",
+            said.headline("commit", "message"),
+            *listed((f"- failed: {job.word('stage')} / {job.word('name')}" for job in broken), len(broken)),
             _link(said),
         ]
     )
 
 
-def _job(said: Mapping[str, object], _who: str) -> str:
-    name, stage = word(said, "build_name"), word(said, "build_stage")
-    reason = word(said, "build_failure_reason") if word(said, "build_status") == "failed" else ""
-    head = f"Job {stage} / {name}: {word(said, 'build_status')}, {_place(said)} {word(said, 'ref')}"
-    return joined([head, headline(said, "commit", "message"), f"reason: {reason}" if reason else "", _link(said)])
+def _job(said: Payload, _who: str) -> str:
+    name, stage = said.word("build_name"), said.word("build_stage")
+    reason = said.word("build_failure_reason") if said.word("build_status") == "failed" else ""
+    head = f"Job {stage} / {name}: {said.word('build_status')}, {_place(said)} {said.word('ref')}"
+    return joined([head, said.headline("commit", "message"), f"reason: {reason}" if reason else "", _link(said)])
 
 
-def _deployment(said: Mapping[str, object], who: str) -> str:
-    head = f"Deployment to {word(said, 'environment')}: {word(said, 'status')}, {_place(said)}, by {who}"
-    return joined([head, word(said, "commit_title"), _link(said)])
+def _deployment(said: Payload, who: str) -> str:
+    head = f"Deployment to {said.word('environment')}: {said.word('status')}, {_place(said)}, by {who}"
+    return joined([head, said.word("commit_title"), _link(said)])
 
 
-def _release(said: Mapping[str, object], who: str) -> str:
-    head = (
-        f"{who} {word(said, 'action') or 'change'}d release {word(said, 'tag')} of {_place(said)}: {word(said, 'name')}"
-    )
-    return joined([head, *quoted(said, "description"), _link(said)])
+def _release(said: Payload, who: str) -> str:
+    head = f"{who} {said.word('action') or 'change'}d release {said.word('tag')} of {_place(said)}: {said.word('name')}"
+    return joined([head, *said.quoted("description"), _link(said)])
 
 
-def _other(said: Mapping[str, object], who: str) -> str:
-    title = first(said, "object_attributes.title", "object_attributes.name", "name")
+def _other(said: Payload, who: str) -> str:
+    title = said.first("object_attributes.title", "object_attributes.name", "name")
     is_told = "object_kind" in said or "event_name" in said
     # Without even a kind there is nothing to tell it by but itself.
-    body = "" if is_told else as_json(said)
+    body = "" if is_told else said.as_json()
     return joined([f"{who} {_action(said)} {title}".rstrip() + f" in {_place(said)}", body, _link(said)])
 
 
@@ -251,4 +232,5 @@ PRESET: Final = Preset(
     keys=keys,
     where="In the project or group: Settings, Webhooks, Add new webhook; the secret goes into Secret token.",
     shell=partial(shell_header, "X-Gitlab-Token: "),
+    sample='{"object_kind":"issue","object_attributes":{"iid":1,"action":"open","title":"hello"}}',
 )

@@ -8,31 +8,25 @@ is the sender only of what they said themselves, or changed to.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Final
 
 from harken.memory import json_bytes
 from harken.model import Sender
+from harken.sources.payload import Payload, joined
 from harken.sources.source import PostedRequest
 from harken.sources.webhook.preset import (
     EchoAnswer,
     Preset,
     Reading,
+    ShellSignature,
     SignatureCheck,
     SkippedPost,
     WebhookEvent,
-    as_json,
-    at,
-    first,
-    is_same,
-    joined,
-    moment,
-    quoted,
+    check_signed,
+    check_stamp,
     sender_of,
-    table,
-    word,
+    shell_hmac,
 )
-from harken.sources.webhook.signing import ShellSignature, check_signed, check_stamp, shell_hmac
 
 SIGNATURE: Final = "x-slack-signature"
 STAMP: Final = "x-slack-request-timestamp"
@@ -57,28 +51,28 @@ def check(posted: PostedRequest, judging: SignatureCheck) -> None:
 
 def read(posted: PostedRequest, payload: object) -> Reading:
     """Return what Slack says."""
-    said = table(payload)
-    kind = word(said, "type")
+    said = Payload(payload)
+    kind = said.word("type")
     if kind == "url_verification":
-        return EchoAnswer(json_bytes({"challenge": word(said, "challenge", most=1_000)}))
-    event = table(said, "event")
-    name = word(event, "type", most=60) or kind or "unknown"
+        return EchoAnswer(json_bytes({"challenge": said.word("challenge", most=1_000)}))
+    event = said.part("event")
+    name = event.word("type", most=60) or kind or "unknown"
     if why := _silent(event):
         return SkippedPost(why)
-    user = first(event, "user", "message.user", "user.id", "user_id", most=64)
-    place = first(event, "channel", "channel.id", "item.channel", "channel_id", most=64)
+    user = event.first("user", "message.user", "user.id", "user_id", most=64)
+    place = event.first("channel", "channel.id", "item.channel", "channel_id", most=64)
     return WebhookEvent(
         channel=name,
         text=_text(event, name, user, place),
         sender=sender_of(SERVICE, user, user, is_own=name in SAID and _is_own(event)),
-        id=word(said, "event_id"),
+        id=said.word("event_id"),
         conversation=place,
-        thread=first(event, "thread_ts", "message.thread_ts", "ts", most=64),
-        sent_at=moment(event, "ts") or moment(said, "event_time"),
+        thread=event.first("thread_ts", "message.thread_ts", "ts", most=64),
+        sent_at=event.moment("ts") or said.moment("event_time"),
         meta={
             key: value
             for key, value in {
-                "team": word(said, "team_id"),
+                "team": said.word("team_id"),
                 "retry": posted.headers.get("x-slack-retry-num", "")[:8],
             }.items()
             if value
@@ -86,40 +80,40 @@ def read(posted: PostedRequest, payload: object) -> Reading:
     )
 
 
-def _is_own(event: Mapping[str, object]) -> bool:
+def _is_own(event: Payload) -> bool:
     """Whether the user that is shown wrote the text, and just now."""
-    if word(event, "subtype") == "message_changed":
+    if event.word("subtype") == "message_changed":
         # It also changes when a link in it is unfolded, by nobody.
-        is_new = not is_same(event, "message.text", "previous_message.text")
-        return is_new and is_same(event, "message.user", "message.edited.user") and "user" not in event
-    return word(event, "subtype") in OWN and bool(word(event, "user"))
+        is_new = not event.is_same("message.text", "previous_message.text")
+        return is_new and event.is_same("message.user", "message.edited.user") and "user" not in event
+    return event.word("subtype") in OWN and bool(event.word("user"))
 
 
-def _silent(event: Mapping[str, object]) -> str:
-    subtype = word(event, "subtype")
-    if subtype == "bot_message" or word(event, "bot_id") or word(event, "message", "bot_id"):
+def _silent(event: Payload) -> str:
+    subtype = event.word("subtype")
+    if subtype == "bot_message" or event.word("bot_id") or event.word("message", "bot_id"):
         return "an app wrote it"
     return "nothing was said" if subtype in QUIET else ""
 
 
-def _text(event: Mapping[str, object], name: str, user: str, place: str) -> str:
+def _text(event: Payload, name: str, user: str, place: str) -> str:
     if name in SAID:
         return _message(event, user)
-    item = first(event, "reaction", "name", "file_id", "item.ts", "message_ts")
+    item = event.first("reaction", "name", "file_id", "item.ts", "message_ts")
     head = f"{name.replace('_', ' ')}{f': {item}' if item else ''}"
-    body = "" if "type" in event else as_json(event)
+    body = "" if "type" in event else event.as_json()
     return joined([f"{head}{f' by {user}' if user else ''}{f' in {place}' if place else ''}", body])
 
 
-def _message(event: Mapping[str, object], user: str) -> str:
-    subtype = word(event, "subtype")
+def _message(event: Payload, user: str) -> str:
+    subtype = event.word("subtype")
     if subtype == "message_deleted":
         return "A message was deleted."
-    body = at(event, "message", "text") if subtype == "message_changed" else at(event, "text")
+    body = event.at("message", "text") if subtype == "message_changed" else event.at("text")
     said = plain(body) if isinstance(body, str) else ""
     if subtype == "message_changed":
-        return joined([f"{user or 'Somebody'} changed a message to:", *quoted({"text": said}, "text")])
-    files = at(event, "files")
+        return joined([f"{user or 'Somebody'} changed a message to:", *Payload(said).quoted()])
+    files = event.at("files")
     shared = f"({len(files)} files)" if isinstance(files, list) and files else ""
     return joined([said, shared]) or "(a message without text)"
 
@@ -154,5 +148,5 @@ PRESET: Final = Preset(
     is_secret_theirs=True,
     where="At api.slack.com/apps: Event Subscriptions, Request URL; the secret is Basic Information, Signing Secret.",
     shell=shell,
-    sample='{"type":"url_verification","challenge":"hello"}',
+    sample='{"type":"event_callback","event":{"type":"message","channel":"C1","user":"U1","text":"hello"}}',
 )

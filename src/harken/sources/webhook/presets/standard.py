@@ -10,27 +10,19 @@ from base64 import b64encode
 from typing import Final
 
 from harken.model import Sender
+from harken.sources.payload import Payload, joined
 from harken.sources.source import PostedRequest
 from harken.sources.webhook.preset import (
-    Preset,
-    Reading,
-    SignatureCheck,
-    WebhookEvent,
-    as_json,
-    at,
-    first,
-    joined,
-    moment,
-    signed_id,
-    table,
-    word,
-)
-from harken.sources.webhook.signing import (
     BASE64,
     STANDARD_PREFIX,
+    Preset,
+    Reading,
     ShellSignature,
+    SignatureCheck,
+    WebhookEvent,
     check_standard,
     shell_hmac,
+    signed_id,
     standard_keys,
 )
 
@@ -45,18 +37,18 @@ def check(posted: PostedRequest, judging: SignatureCheck) -> None:
 
 def read(posted: PostedRequest, payload: object) -> Reading:
     """Return what was posted."""
-    said = table(payload)
-    kind = first(said, "type", "event", "eventType", "event_type", most=100)
-    data = at(said, "data")
-    body = payload if data is None else data
-    words = first(body, "message", "text", "title", "summary", "description", most=1_000)
+    said = Payload(payload)
+    kind = said.first("type", "event", "eventType", "event_type", most=100)
+    data = said.at("data")
+    body = said if data is None else Payload(data)
+    words = body.first("message", "text", "title", "summary", "description", most=1_000)
     return WebhookEvent(
         channel=kind or DEFAULT,
-        text=joined([f"{kind}: {words}" if kind and words else kind or words, as_json(body)]),
+        text=joined([f"{kind}: {words}" if kind and words else kind or words, body.as_json()]),
         sender=Sender("standard", "Webhook"),
         id=signed_id(posted.headers.get(DELIVERY, "")),
-        thread=word(body, "id"),
-        sent_at=moment(said, "timestamp"),
+        thread=body.word("id"),
+        sent_at=said.moment("timestamp"),
     )
 
 
