@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from itertools import count
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -22,6 +23,7 @@ from harken.store.contract import Store
 from harken.testing import FakeClock
 from tests.contracts.actions import ActionSuite, AnswerSuite
 from tests.contracts.automation_model import ReactionMachine
+from tests.contracts.conversations import ConversationSuite
 from tests.contracts.health import VitalsSuite
 from tests.contracts.questions import QuestionSuite
 from tests.contracts.rules import JudgingSuite, OnceSuite, RuleUpkeepSuite, WindowSuite
@@ -37,11 +39,13 @@ from tests.contracts.store_suite import Backend, Journal
 from tests.contracts.store_waits import WaitSuite
 from tests.contracts.tasks import TaskMailSuite, TaskSuite
 from tests.contracts.timeline import BelongingSuite, OverviewSuite, PromptSuite, PulseSuite, TimelineSuite, UnseenSuite
+from tests.examples import examples
 
 
 class ModelSuite:
     """The store and a simple model of it live through the same random stories."""
 
+    @pytest.mark.hypothesis
     def test_store_agrees_with_the_model(self, backend: Backend, tmp_path: Path) -> None:
         """Counts, cursors, offers and the ledger are kept in different places; no story may drive them apart."""
         open_store = _fresh_folders(backend, tmp_path)
@@ -52,8 +56,9 @@ class ModelSuite:
             def __init__(self) -> None:
                 super().__init__(open_store)
 
-        run_state_machine_as_test(BackendMachine, settings=settings(max_examples=60, stateful_step_count=25))
+        run_state_machine_as_test(BackendMachine, settings=settings(max_examples=examples(60), stateful_step_count=25))
 
+    @pytest.mark.hypothesis
     def test_rules_actions_and_runs_agree_with_their_model(self, backend: Backend, tmp_path: Path) -> None:
         """What waits, what decides and what happened are kept in different rows; no story may drive them apart."""
         open_store = _fresh_folders(backend, tmp_path)
@@ -64,7 +69,7 @@ class ModelSuite:
             def __init__(self) -> None:
                 super().__init__(open_store)
 
-        run_state_machine_as_test(BackendMachine, settings=settings(max_examples=25, stateful_step_count=25))
+        run_state_machine_as_test(BackendMachine, settings=settings(max_examples=examples(25), stateful_step_count=25))
 
 
 def _fresh_folders(
@@ -100,6 +105,7 @@ class StoreContract:
     TestWait = WaitSuite
     TestReply = ReplySuite
     TestQuestion = QuestionSuite
+    TestConversation = ConversationSuite
     TestVitals = VitalsSuite
     TestAccess = AccessSuite
     TestJournal = JournalSuite

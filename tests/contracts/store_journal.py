@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -236,6 +237,18 @@ class RetentionSuite(StoreSuite):
         with pytest.raises(NotFound):
             await store.messages.get(offered.id)
         assert await store.retention.prune(limits) == RetentionReport(expired=0, deleted=0)
+
+    async def test_what_only_its_author_has_expires_before_it_is_deleted(self, store: Store, journal: Journal) -> None:
+        """Your own word is read for you, and for nobody else: that no agent got it must be seen first."""
+        said = [replace(new_message(text, mailbox=Mailbox("project:x")), author=WATCH) for text in ("said", "kept")]
+        await store.messages.append(said)
+        first = (await store.messages.page(Filter(mailbox=Mailbox("project:x")), 10))[0]
+        limits = Limits(max_count=1, max_age_seconds=LONG_SECONDS)
+        assert await store.retention.prune(limits) == RetentionReport(expired=1, deleted=0)
+        (row,) = await store.deliveries.ledger(first.id)
+        assert (row.consumer, row.state) == (WATCH, DeliveryState.EXPIRED)
+        assert any(mentions(event, first.id) for event in journal.of("expired"))
+        assert await store.retention.prune(limits) == RetentionReport(expired=0, deleted=1)
 
     async def test_what_everyone_has_seen_is_deleted_at_once(self, store: Store) -> None:
         """Nobody waits for it, so nothing has to be said about it first."""

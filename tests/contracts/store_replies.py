@@ -284,6 +284,14 @@ class ReplySuite(StoreSuite):
 class AccessSuite(StoreSuite):
     """What the person decided."""
 
+    async def test_what_was_put_away_is_known_until_it_is_taken_back(self, store: Store, journal: Journal) -> None:
+        """A list that shows again what somebody has put away is put away as a whole."""
+        await store.people.put_away(["a", "b"], is_on=True)
+        await store.people.put_away(["b"], is_on=True)
+        await store.people.put_away(["a", "none"], is_on=False)
+        assert await store.people.put_away_keys() == {"b"}
+        assert [event.data["is_on"] for event in journal.of("put_away")] == [True, True, False]
+
     async def test_newest_decision_about_a_sender_counts(self, store: Store, journal: Journal) -> None:
         """A person may change their mind; one sender has one rule."""
         await store.people.set_sender(SenderRule("teams", "ann", Trust.UNKNOWN))

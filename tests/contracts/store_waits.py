@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -64,6 +65,10 @@ class Poll:
             self.texts = [item.message.text for item in given.whole]
             self.cut = [item.message.text for item in given.cut]
 
+    def waits(self) -> bool:
+        """Whether nothing has come yet."""
+        return self.texts is None
+
     def _asked_rank(self) -> float:
         self.on_rank()
         return self.rank
@@ -73,6 +78,17 @@ async def settled(store: Store) -> None:
     """Return when every wait that was begun has looked once: whatever is written now comes after it."""
     await anyio.wait_all_tasks_blocked()
     await store.events.record("marker", {})
+
+
+@asynccontextmanager
+async def polling(store: Store, *polls: Poll) -> AsyncIterator[None]:
+    """Run the block while some wait, and end when each of them has got something."""
+    with anyio.fail_after(WAIT_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            for poll in polls:
+                tasks.start_soon(poll.run)
+            await settled(store)
+            yield
 
 
 class WaitSuite(StoreSuite):
@@ -89,12 +105,8 @@ class WaitSuite(StoreSuite):
         """More readers than one transaction serves, and none is forgotten."""
         readers = [Reader(consumer=Consumer(f"c{i}"), session=SessionKey(f"s{i}")) for i in range(40)]
         polls = [Poll(store, reader) for reader in readers]
-        with anyio.fail_after(WAIT_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                for poll in polls:
-                    tasks.start_soon(poll.run)
-                await settled(store)
-                await fill(store, "hello")
+        async with polling(store, *polls):
+            await fill(store, "hello")
         assert [poll.texts for poll in polls] == [["hello"]] * 40
 
     async def test_a_wait_and_a_message_that_come_together_meet(self, store: Store) -> None:
@@ -111,14 +123,10 @@ class WaitSuite(StoreSuite):
     async def test_of_one_consumer_the_highest_rank_is_served(self, store: Store) -> None:
         """Asked when there is something, not when the wait began; the other waits for the next message."""
         first, second = Poll(store, READER, rank=1), Poll(store, SECOND, rank=2)
-        with anyio.fail_after(WAIT_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(first.run)
-                tasks.start_soon(second.run)
-                await settled(store)
-                first.rank = 3
-                await fill(store, "one")
-                await fill(store, "two")
+        async with polling(store, first, second):
+            first.rank = 3
+            await fill(store, "one")
+            await fill(store, "two")
         assert (first.texts, second.texts) == (["one"], ["two"])
 
     async def test_nothing_within_the_time_is_empty_and_leaves_nothing(self, store: Store, clock: FakeClock) -> None:
@@ -133,23 +141,17 @@ class WaitSuite(StoreSuite):
     async def test_a_cancelled_wait_was_offered_nothing(self, store: Store, clock: FakeClock) -> None:
         """Neither before the message came nor in the moment it came: no row, no repeat."""
         poll = Poll(store)
-        with anyio.fail_after(WAIT_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(poll.run)
-                await settled(store)
-                # Accepted and served, but the waiting task has not run since: it is cancelled with the offer in hand.
-                await store.messages.append([new_message("now")])
-                poll.scope.cancel()
+        async with polling(store, poll):
+            # Accepted and served, but the waiting task has not run since: it is cancelled with the offer in hand.
+            await store.messages.append([new_message("now")])
+            poll.scope.cancel()
         if poll.texts is None:
             assert [(o.message.text, o.is_repeat) for o in await offer(store, clock)] == [("now", False)]
         else:
             assert poll.texts == ["now"]
         early = Poll(store, OTHER_READER)
-        with anyio.fail_after(WAIT_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(early.run)
-                await settled(store)
-                early.scope.cancel()
+        async with polling(store, early):
+            early.scope.cancel()
         assert early.texts in (None, ["now"])
 
     async def test_a_released_lease_serves_who_waits(self, store: Store, clock: FakeClock) -> None:
@@ -157,11 +159,8 @@ class WaitSuite(StoreSuite):
         await fill(store, "hello")
         await offer(store, clock)
         poll = Poll(store, SECOND)
-        with anyio.fail_after(WAIT_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(poll.run)
-                await settled(store)
-                await store.deliveries.release(READER.session)
+        async with polling(store, poll):
+            await store.deliveries.release(READER.session)
         assert poll.texts == ["hello"]
 
     async def test_only_the_consumer_itself_can_prove_when_asked_so(self, store: Store, clock: FakeClock) -> None:
@@ -179,14 +178,11 @@ class WaitSuite(StoreSuite):
         muted = new_message("noise", channel="ci")
         poll = Poll(store)
         poll.mutes = MuteFilter(channels=frozenset({"ci"}))
-        with anyio.fail_after(WAIT_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(poll.run)
-                await settled(store)
-                await store.messages.append([counted] * 20 + [muted])
-                await settled(store)
-                assert poll.texts is None
-                await fill(store, "hello")
+        async with polling(store, poll):
+            await store.messages.append([counted] * 20 + [muted])
+            await settled(store)
+            assert poll.waits()
+            await fill(store, "hello")
         assert poll.texts == ["hello"]
         assert offered_texts(await offer(store, clock)) == ["spam"] * 20 + ["noise"]
 
@@ -202,15 +198,11 @@ class WaitSuite(StoreSuite):
         """The session used last is muted: the message goes to the other one of that consumer, not to nobody."""
         muted, other = Poll(store, READER, rank=2), Poll(store, SECOND, rank=1)
         muted.mutes = MuteFilter(is_total=True)
-        with anyio.fail_after(WAIT_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(muted.run)
-                tasks.start_soon(other.run)
-                await settled(store)
-                await fill(store, "hello")
-                while other.texts is None:
-                    await anyio.lowlevel.checkpoint()
-                muted.scope.cancel()
+        async with polling(store, muted, other):
+            await fill(store, "hello")
+            while other.texts is None:
+                await anyio.lowlevel.checkpoint()
+            muted.scope.cancel()
         assert (muted.texts, other.texts) == (None, ["hello"])
 
     async def test_one_offer_carries_only_so_much(self, store: Store, clock: FakeClock) -> None:
@@ -223,34 +215,25 @@ class WaitSuite(StoreSuite):
     async def test_the_journal_has_the_offer_before_the_wait_returns(self, store: Store, journal: Journal) -> None:
         """It is made in a transaction like any other."""
         poll = Poll(store)
-        with anyio.fail_after(WAIT_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(poll.run)
-                await settled(store)
-                await fill(store, "hello")
+        async with polling(store, poll):
+            await fill(store, "hello")
         assert [kind for kind in journal.kinds() if kind in ("received", "offered")] == ["received", "offered"]
 
     async def test_failed_job_keeps_everyone_waiting(self, store: Store) -> None:
         """A use case that fails has stored nothing, and the next message still finds who waits."""
         poll = Poll(store)
-        with anyio.fail_after(WAIT_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(poll.run)
-                await settled(store)
-                with pytest.raises(NotFound):
-                    await store.deliveries.acknowledge(READER, [MessageId("m-none")], "ack")
-                await fill(store, "hello")
+        async with polling(store, poll):
+            with pytest.raises(NotFound):
+                await store.deliveries.acknowledge(READER, [MessageId("m-none")], "ack")
+            await fill(store, "hello")
         assert poll.texts == ["hello"]
 
     async def test_what_is_too_long_ends_a_wait_and_is_not_offered(self, store: Store, journal: Journal) -> None:
         """Whoever waits must hear of it; but nothing of it counts as handed over."""
         poll = Poll(store)
         poll.choose = up_to(5)
-        with anyio.fail_after(WAIT_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(poll.run)
-                await settled(store)
-                await fill(store, "too long")
+        async with polling(store, poll):
+            await fill(store, "too long")
         assert (poll.texts, poll.cut) == ([], ["too long"])
         assert journal.of("offered") == []
         assert await store.deliveries.ledger((await store.messages.get("#1")).id) == []
@@ -260,52 +243,37 @@ class WaitSuite(StoreSuite):
         await fill(store, "too long")
         poll = Poll(store)
         poll.choose, poll.listed = up_to(5), frozenset({(await store.messages.get("#1")).id})
-        with anyio.fail_after(WAIT_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(poll.run)
-                await settled(store)
-                assert poll.texts is None
-                await fill(store, "hello")
+        async with polling(store, poll):
+            assert poll.waits()
+            await fill(store, "hello")
         assert (poll.texts, poll.cut) == (["hello"], [])
 
     async def test_one_session_of_a_consumer_hears_of_what_is_too_long(self, store: Store) -> None:
         """Two that read it would both act on it; the other goes on waiting for the next message."""
         first, second = Poll(store, READER, rank=2), Poll(store, SECOND, rank=1)
         first.choose = second.choose = up_to(5)
-        with anyio.fail_after(WAIT_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(first.run)
-                tasks.start_soon(second.run)
-                await settled(store)
-                await fill(store, "too long")
-                while first.texts is None:
-                    await anyio.lowlevel.checkpoint()
-                await settled(store)
-                assert second.texts is None
-                second.listed = frozenset({(await store.messages.get("#1")).id})
-                await fill(store, "hello")
+        async with polling(store, first, second):
+            await fill(store, "too long")
+            while first.texts is None:
+                await anyio.lowlevel.checkpoint()
+            await settled(store)
+            assert second.waits()
+            second.listed = frozenset({(await store.messages.get("#1")).id})
+            await fill(store, "hello")
         assert (first.cut, second.texts, second.cut) == (["too long"], ["hello"], [])
 
     async def test_session_with_more_room_gets_what_another_only_hears_of(self, store: Store) -> None:
         """A task may be worked on by two hosts: what one cannot show goes whole to the other."""
         small, large = Poll(store, READER, rank=2), Poll(store, SECOND, rank=1)
         small.choose, large.choose = up_to(5), up_to(50)
-        with anyio.fail_after(WAIT_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(small.run)
-                tasks.start_soon(large.run)
-                await settled(store)
-                await fill(store, "too long")
+        async with polling(store, small, large):
+            await fill(store, "too long")
         assert (small.texts, small.cut, large.texts, large.cut) == ([], ["too long"], ["too long"], [])
 
     async def test_what_does_not_fit_into_one_wait_goes_to_the_next_session(self, store: Store) -> None:
         """What one has no room for any more is not held back from another one that waits."""
         first, second = Poll(store, READER, rank=2), Poll(store, SECOND, rank=1)
         first.choose = second.choose = up_to(5)
-        with anyio.fail_after(WAIT_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(first.run)
-                tasks.start_soon(second.run)
-                await settled(store)
-                await fill(store, "one", "two")
+        async with polling(store, first, second):
+            await fill(store, "one", "two")
         assert (first.texts, second.texts) == (["one"], ["two"])

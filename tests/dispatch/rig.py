@@ -31,7 +31,6 @@ from harken.ingest.policy import IngestPolicy
 from harken.model import (
     INBOX,
     Attention,
-    Consumer,
     Delivery,
     Draft,
     Mailbox,
@@ -47,10 +46,11 @@ from harken.sessions.registry import Sessions
 from harken.sessions.session import MailScope, Session
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
-from harken.surfaces.composer import HookComposer
+from harken.surfaces.composer import HookComposer, HookText
 from harken.surfaces.hooks import TextWaker
 from harken.surfaces.wire import LineReader
 from harken.testing import FakeClock
+from tests.builders import a_session
 from tests.inbox.rig import Quiet
 
 POLICY: Final = IngestPolicy(
@@ -67,9 +67,9 @@ class Pipe:
     is_taking: bool = True
     texts: list[str] = field(default_factory=list[str])
 
-    async def send(self, text: str) -> bool:
+    async def send(self, told: HookText) -> bool:
         """Take a text."""
-        self.texts.append(text)
+        self.texts.append(told.text)
         return self.is_taking
 
 
@@ -125,16 +125,11 @@ class DispatchFixture:
     def come(self, host: str = "claude-code", number: int = 1, *, mailboxes: tuple[Mailbox, ...] = (INBOX,)) -> Session:
         """Let a session come that hooks have told of and that is connected."""
         now = self.clock.advance(1)
-        session = Session(
+        session = a_session(
+            host,
             key=SessionKey(f"{host}:{number}"),
-            agent=Consumer(host),
-            consumer=Consumer(host),
-            host=host,
-            client=host,
-            cwd="/",
             pid=number,
             mailboxes=mailboxes,
-            surfaces=("tool",),
             opened_at=now - timedelta(minutes=1),
             last_active=now,
             native=f"n{number}",

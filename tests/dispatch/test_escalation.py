@@ -31,7 +31,7 @@ LADDER = ReminderLadder(
 
 
 @dataclass
-class Stage:
+class EscalationFixture:
     """A store with questions, and who was told of them."""
 
     store: Store
@@ -77,124 +77,95 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def rig(tmp_path: Path) -> AsyncIterator[EscalationFixture]:
     """An empty store."""
     clock, journal = FakeClock(), Journal()
     async with open_store(tmp_path / "harken.db", clock, after_commit=journal) as store:
-        yield Stage(store, clock, journal)
+        yield EscalationFixture(store, clock, journal)
 
 
-async def test_question_climbs_from_the_agent_to_the_phone(stage: Stage) -> None:
-    """Each step once, at its time, and each in the journal."""
-    [message] = await ask(stage.store, asked("how?"))
-    await stage.have_seen(message)
-    assert await stage.after(14) == []
-    assert await stage.after(1) == [(ReminderWay.AGENT, ["how?"])]
-    assert await stage.after(15) == [(ReminderWay.TOAST, ["how?"])]
-    assert await stage.after(90) == [(ReminderWay.PHONE, ["how?"])]
-    assert await stage.after(600) == []
-    said = [(event.kind, event.data) for event in stage.escalated()]
-    assert said == [
-        ("reminded", {"message_id": message, "how": "agent"}),
-        ("escalated", {"message_id": message, "how": "toast"}),
-        ("escalated", {"message_id": message, "how": "phone"}),
-    ]
-
-
-@pytest.mark.parametrize("minutes", [1, 16, 31, 119])
-async def test_an_answer_at_any_step_ends_it(stage: Stage, minutes: int) -> None:
-    """Nobody is told of what was answered."""
-    [message] = await ask(stage.store, asked("how?"))
-    await stage.have_seen(message)
-    await stage.after(minutes)
-    row = await stage.store.outbox.add(message, "so", author="claude", consumer=AGENT)
-    assert await stage.after(1) == []
-    await stage.store.outbox.sent(row.id, "u-1")
-    assert await stage.after(300) == []
-
-
-async def test_answer_that_cannot_be_sent_does_not_end_it(stage: Stage) -> None:
+async def test_answer_that_cannot_be_sent_does_not_end_it(rig: EscalationFixture) -> None:
     """Whoever asked has heard nothing."""
-    [message] = await ask(stage.store, asked("how?"))
-    row = await stage.store.outbox.add(message, "so", author="claude", consumer=AGENT)
-    await stage.after(40)
-    await stage.store.outbox.failed(row.id, "refused", due_at=None)
-    assert (ReminderWay.TOAST, ["how?"]) in await stage.after(20)
+    [message] = await ask(rig.store, asked("how?"))
+    row = await rig.store.outbox.add(message, "so", author="claude", consumer=AGENT)
+    await rig.after(40)
+    await rig.store.outbox.failed(row.id, "refused", due_at=None)
+    assert (ReminderWay.TOAST, ["how?"]) in await rig.after(20)
 
 
-async def test_person_who_answers_upstream_ends_it(stage: Stage) -> None:
+async def test_person_who_answers_upstream_ends_it(rig: EscalationFixture) -> None:
     """Many answer where they were asked."""
-    await ask(stage.store, asked("how?", "chat"))
-    await stage.after(20)
-    await stage.store.messages.append([replace(new_message("so"), conversation="chat", is_answer=True)])
-    assert await stage.after(300) == []
+    await ask(rig.store, asked("how?", "chat"))
+    await rig.after(20)
+    await rig.store.messages.append([replace(new_message("so"), conversation="chat", is_answer=True)])
+    assert await rig.after(300) == []
 
 
-async def test_questions_that_are_due_together_are_told_together(stage: Stage) -> None:
+async def test_questions_that_are_due_together_are_told_together(rig: EscalationFixture) -> None:
     """A burst is one toast, with the oldest first."""
-    await ask(stage.store, asked("one"), asked("two"), asked("three"))
-    assert await stage.after(31) == [(ReminderWay.TOAST, ["one", "two", "three"])]
+    await ask(rig.store, asked("one"), asked("two"), asked("three"))
+    assert await rig.after(31) == [(ReminderWay.TOAST, ["one", "two", "three"])]
 
 
-async def test_restart_repeats_nothing(stage: Stage) -> None:
+async def test_restart_repeats_nothing(rig: EscalationFixture) -> None:
     """How far each question got is stored."""
-    await ask(stage.store, asked("how?"))
-    assert await stage.after(31) == [(ReminderWay.TOAST, ["how?"])]
+    await ask(rig.store, asked("how?"))
+    assert await rig.after(31) == [(ReminderWay.TOAST, ["how?"])]
     for _ in range(3):
-        assert await stage.after(5, stage.escalation()) == []
+        assert await rig.after(5, rig.escalation()) == []
 
 
-async def test_phone_that_cannot_be_reached_is_tried_again(stage: Stage) -> None:
+async def test_phone_that_cannot_be_reached_is_tried_again(rig: EscalationFixture) -> None:
     """It is the last step: giving up silently would be losing the question."""
-    await ask(stage.store, asked("how?"))
-    stage.broken.add(ReminderWay.PHONE)
-    assert await stage.after(125) == [(ReminderWay.TOAST, ["how?"])]
-    stage.broken.clear()
-    stage.deaf.add(ReminderWay.PHONE)
-    tries = await stage.after(11)
+    await ask(rig.store, asked("how?"))
+    rig.broken.add(ReminderWay.PHONE)
+    assert await rig.after(125) == [(ReminderWay.TOAST, ["how?"])]
+    rig.broken.clear()
+    rig.deaf.add(ReminderWay.PHONE)
+    tries = await rig.after(11)
     assert tries == [(ReminderWay.PHONE, ["how?"])] * len(tries)
     assert 2 <= len(tries) <= 1 + timedelta(minutes=11) // TRY_AGAIN
-    stage.deaf.clear()
-    assert await stage.after(6) == [(ReminderWay.PHONE, ["how?"])]
-    assert await stage.after(60) == []
+    rig.deaf.clear()
+    assert await rig.after(6) == [(ReminderWay.PHONE, ["how?"])]
+    assert await rig.after(60) == []
 
 
-async def test_desktop_that_shows_nothing_is_passed_over(stage: Stage) -> None:
+async def test_desktop_that_shows_nothing_is_passed_over(rig: EscalationFixture) -> None:
     """A server has no desktop; the phone comes at its time, and the journal claims no toast."""
-    await ask(stage.store, asked("how?"))
-    stage.deaf.add(ReminderWay.TOAST)
-    assert await stage.after(121) == [(ReminderWay.TOAST, ["how?"]), (ReminderWay.PHONE, ["how?"])]
-    assert [event.data["how"] for event in stage.escalated()] == ["phone"]
+    await ask(rig.store, asked("how?"))
+    rig.deaf.add(ReminderWay.TOAST)
+    assert await rig.after(121) == [(ReminderWay.TOAST, ["how?"]), (ReminderWay.PHONE, ["how?"])]
+    assert [event.data["how"] for event in rig.escalated()] == ["phone"]
 
 
-async def test_clock_that_was_ahead_silences_nothing(stage: Stage) -> None:
+async def test_clock_that_was_ahead_silences_nothing(rig: EscalationFixture) -> None:
     """What was put off until next year is looked at again when the clock is right."""
-    await ask(stage.store, asked("how?"))
-    loop = stage.escalation()
-    stage.clock.advance(365 * 86_400)
+    await ask(rig.store, asked("how?"))
+    loop = rig.escalation()
+    rig.clock.advance(365 * 86_400)
     await loop.look()
-    stage.clock.set_back(365 * 86_400)
-    assert [way for way, _ in await stage.after(125, loop)] == [ReminderWay.PHONE]
+    rig.clock.set_back(365 * 86_400)
+    assert [way for way, _ in await rig.after(125, loop)] == [ReminderWay.PHONE]
 
 
-async def test_restart_after_a_late_step_keeps_the_pause(stage: Stage) -> None:
+async def test_restart_after_a_late_step_keeps_the_pause(rig: EscalationFixture) -> None:
     """A laptop that is opened after five hours shows a toast; that it starts anew a minute later rings no phone."""
-    await ask(stage.store, asked("how?"))
-    stage.clock.advance(5 * 3600)
-    assert await stage.after(0) == [(ReminderWay.TOAST, ["how?"])]
-    stage.clock.advance(60)
-    assert await stage.after(0, stage.escalation()) == []
-    stage.clock.set_back(1)
-    assert await stage.after(80) == []
-    assert await stage.after(10) == [(ReminderWay.PHONE, ["how?"])]
+    await ask(rig.store, asked("how?"))
+    rig.clock.advance(5 * 3600)
+    assert await rig.after(0) == [(ReminderWay.TOAST, ["how?"])]
+    rig.clock.advance(60)
+    assert await rig.after(0, rig.escalation()) == []
+    rig.clock.set_back(1)
+    assert await rig.after(80) == []
+    assert await rig.after(10) == [(ReminderWay.PHONE, ["how?"])]
 
 
-async def test_what_is_answered_while_others_are_told_is_not_told(stage: Stage) -> None:
+async def test_what_is_answered_while_others_are_told_is_not_told(rig: EscalationFixture) -> None:
     """A toast and a call take their time."""
-    first, second = await ask(stage.store, asked("phone"), asked("toast"))
-    loop = stage.escalation()
-    await stage.store.questions.move([first], due_at=stage.clock.now(), way="toast")
-    stage.clock.advance(121 * 60)
-    stage.settles = [second]
+    first, second = await ask(rig.store, asked("phone"), asked("toast"))
+    loop = rig.escalation()
+    await rig.store.questions.move([first], due_at=rig.clock.now(), way="toast")
+    rig.clock.advance(121 * 60)
+    rig.settles = [second]
     await loop.look()
-    assert stage.told == [(ReminderWay.PHONE, ["phone"])]
+    assert rig.told == [(ReminderWay.PHONE, ["phone"])]

@@ -19,8 +19,8 @@ from harken.dispatch.escalation import (
     climbing,
     next_move,
 )
-from harken.model import INBOX, Attention, Message, MessageId, Sender, Trust
 from harken.store.contract.questions import Question
+from tests.builders import a_message
 
 ASKED = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -37,17 +37,7 @@ NIGHT = ReminderLadder(rungs=RUNGS, quiet=QuietHours(time(22), time(7)), local=U
 
 def question(*tried: ReminderWay, is_seen: bool = True, has_reply: bool = False, asked: datetime = ASKED) -> Question:
     """Return a question that was asked at noon."""
-    message = Message(
-        id=MessageId("m-1"),
-        mailbox=INBOX,
-        seq=1,
-        received_at=asked,
-        source="teams",
-        sender=Sender("ann"),
-        text="how?",
-        trust=Trust.KNOWN,
-        attention=Attention.WAKE,
-    )
+    message = a_message("how?", received_at=asked)
     return Question(message=message, tried=frozenset(tried), due_at=asked, is_seen=is_seen, has_reply=has_reply)
 
 

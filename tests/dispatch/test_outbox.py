@@ -13,19 +13,13 @@ import pytest
 
 from harken.dispatch.outbox import GIVE_UP_AFTER, Outbox, retry_delay
 from harken.errors import Forbidden, HarkenError, NeedsPerson, Unavailable, Uncertain, UserError
-from harken.model import INBOX, WATCH, Attention, NewMessage, OutgoingReply, Sender, Trust
+from harken.model import WATCH, OutgoingReply, Sender
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
+from tests.builders import a_new_message
 
-QUESTION = NewMessage(
-    mailbox=INBOX,
-    source="teams",
-    sender=Sender("anna"),
-    text="is it done?",
-    trust=Trust.KNOWN,
-    attention=Attention.WAKE,
-)
+QUESTION = a_new_message("is it done?", sender=Sender("anna"))
 
 
 class Service:

@@ -17,31 +17,22 @@ from harken.model import (
     INBOX,
     RULES,
     WATCH,
-    Attention,
     Consumer,
     Message,
     MessageKind,
     NewMessage,
     Reader,
-    Sender,
     SessionKey,
     Trust,
 )
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
+from tests.builders import a_new_message
 
 SECONDS = 5
 AGENT = Consumer("claude-code")
-ASKED = NewMessage(
-    mailbox=INBOX,
-    source="teams",
-    sender=Sender("ann"),
-    text="is it done?",
-    trust=Trust.KNOWN,
-    attention=Attention.WAKE,
-    conversation="c1",
-)
+ASKED = a_new_message("is it done?", conversation="c1")
 
 
 @dataclass

@@ -15,7 +15,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.automation import MOST_WAITING, Action, ActionId, ActionState, Mode, Order, Outcome, QuietHours, RuleVerdict
+from harken.automation import (
+    MOST_WAITING,
+    Action,
+    ActionId,
+    ActionState,
+    Mode,
+    Order,
+    Outcome,
+    QuietHours,
+    RuleVerdict,
+    consent,
+)
 from harken.dispatch.toast import (
     AT_ONCE,
     LOOK_EVERY_SECONDS,
@@ -27,18 +38,19 @@ from harken.dispatch.toast import (
     Toasts,
     toast_of,
 )
-from harken.model import INBOX, Attention, Message, MessageId, NewMessage, Sender, Trust
+from harken.model import Attention, Message, Sender, Trust
 from harken.store.contract import Store
 from harken.store.contract.automation import CONFIRM_EXPIRES
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
+from tests.builders import a_message, a_new_message
 from tests.contracts.rules import ORDER, settle
 
 WAIT_SECONDS = 20.0
 
 
 @dataclass
-class Stage:
+class ToastFixture:
     """A store in which rules fire, and the toasts that were shown."""
 
     store: Store
@@ -49,14 +61,8 @@ class Stage:
     async def fire(self, rule: str, *texts: str, mode: Mode = Mode.NOTIFY) -> Sequence[Action]:
         """Let a rule fire for some new messages, in one moment."""
         new = [
-            NewMessage(
-                source="ci",
-                sender=Sender("bot", "Build Bot"),
-                text=text,
-                trust=Trust.KNOWN,
-                attention=Attention.PROMPT,
-                channel="builds",
-                mailbox=INBOX,
+            a_new_message(
+                text, source="ci", sender=Sender("bot", "Build Bot"), attention=Attention.PROMPT, channel="builds"
             )
             for text in texts
         ]
@@ -85,151 +91,151 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def rig(tmp_path: Path) -> AsyncIterator[ToastFixture]:
     """Nothing has happened yet."""
     clock = FakeClock()
     async with open_store(tmp_path / "harken.db", clock) as store:
-        yield Stage(store, clock)
+        yield ToastFixture(store, clock)
 
 
 # -- what is shown, and when -------------------------------------------------------------------------------------
 
 
-async def test_what_a_rule_tells_is_shown_at_once_and_once(stage: Stage) -> None:
+async def test_what_a_rule_tells_is_shown_at_once_and_once(rig: ToastFixture) -> None:
     """A toast that comes twice is noise, and one that comes late is useless."""
-    toasts = stage.toasts()
+    toasts = rig.toasts()
     await toasts.look()
-    assert stage.shown == []
-    await stage.fire("red", "build 456 failed")
+    assert rig.shown == []
+    await rig.fire("red", "build 456 failed")
     await toasts.look()
-    assert stage.shown == [Toast("red: build 456 failed", "Build Bot in builds")]
+    assert rig.shown == [Toast("red: build 456 failed", "Build Bot in builds")]
     for _ in range(3):
-        stage.clock.advance(PAUSE_SECONDS)
+        rig.clock.advance(PAUSE_SECONDS)
         await toasts.look()
-    assert len(stage.shown) == 1
+    assert len(rig.shown) == 1
 
 
-async def test_question_says_until_when_it_waits_and_how_it_is_answered(stage: Stage) -> None:
+async def test_question_says_until_when_it_waits_and_how_it_is_answered(rig: ToastFixture) -> None:
     """The person may sit at another program: the toast has everything that is needed."""
-    toasts = stage.toasts()
-    [action] = await stage.fire("ask", "may I?", mode=Mode.CONFIRM)
+    toasts = rig.toasts()
+    [action] = await rig.fire("ask", "may I?", mode=Mode.CONFIRM)
     await toasts.look()
-    until = (stage.clock.now() + CONFIRM_EXPIRES).astimezone().strftime("%H:%M")
+    until = (rig.clock.now() + CONFIRM_EXPIRES).astimezone().strftime("%H:%M")
     how = f"Waits for your answer until {until}: harken channel confirm {action.id}"
-    assert stage.shown == [Toast("ask: may I?", f"Build Bot in builds\n{how}")]
+    assert rig.shown == [Toast("ask: may I?", f"Build Bot in builds\n{how}")]
 
 
-async def test_night_is_quiet_and_the_morning_tells_all_in_one(stage: Stage) -> None:
+async def test_night_is_quiet_and_the_morning_tells_all_in_one(rig: ToastFixture) -> None:
     """Nobody wants to be woken by a build; nobody wants to miss that it failed either."""
-    here = stage.clock.now().astimezone()
+    here = rig.clock.now().astimezone()
     quiet = QuietHours((here - timedelta(minutes=1)).time(), (here + timedelta(hours=2)).time())
-    toasts = Toasts(stage.store, stage.clock, stage.show, quiet=quiet)
+    toasts = Toasts(rig.store, rig.clock, rig.show, quiet=quiet)
     await toasts.look()
     for number in range(3):
-        await stage.fire("red", f"build {number} failed")
-        stage.clock.advance(60)
+        await rig.fire("red", f"build {number} failed")
+        rig.clock.advance(60)
         await toasts.look()
-    assert stage.shown == []
-    stage.clock.advance(2 * 3600)
+    assert rig.shown == []
+    rig.clock.advance(2 * 3600)
     await toasts.look()
-    assert [toast.title for toast in stage.shown] == ["3 more: red 3"]
+    assert [toast.title for toast in rig.shown] == ["3 more: red 3"]
 
 
-async def test_what_runs_by_itself_makes_no_toast(stage: Stage) -> None:
+async def test_what_runs_by_itself_makes_no_toast(rig: ToastFixture) -> None:
     """Nobody asked to be told of it, and there is nothing to answer."""
-    toasts = stage.toasts()
-    await stage.fire("auto", "go", mode=Mode.AUTO)
+    toasts = rig.toasts()
+    await rig.fire("auto", "go", mode=Mode.AUTO)
     await toasts.look()
-    assert stage.shown == []
+    assert rig.shown == []
 
 
-async def test_burst_is_one_toast_at_once_and_one_that_counts_the_rest(stage: Stage) -> None:
+async def test_burst_is_one_toast_at_once_and_one_that_counts_the_rest(rig: ToastFixture) -> None:
     """Forty toasts in a row hide everything else on the screen; none must go uncounted all the same."""
-    toasts = stage.toasts()
-    await stage.fire("red", *(f"build {n} failed" for n in range(6)))
-    await stage.fire("sev1", "down", "still down")
+    toasts = rig.toasts()
+    await rig.fire("red", *(f"build {n} failed" for n in range(6)))
+    await rig.fire("sev1", "down", "still down")
     await toasts.look()
-    assert stage.titles() == ["red: build 0 failed"]
-    stage.clock.advance(PAUSE_SECONDS - 0.1)
+    assert rig.titles() == ["red: build 0 failed"]
+    rig.clock.advance(PAUSE_SECONDS - 0.1)
     await toasts.look()
-    assert stage.titles() == []
-    stage.clock.advance(0.1)
+    assert rig.titles() == []
+    rig.clock.advance(0.1)
     await toasts.look()
-    assert stage.shown == [Toast("7 more: red 5, sev1 2", "Newest: sev1: still down")]
-    stage.shown.clear()
-    await stage.fire("red", "and again")
-    stage.clock.advance(PAUSE_SECONDS)
+    assert rig.shown == [Toast("7 more: red 5, sev1 2", "Newest: sev1: still down")]
+    rig.shown.clear()
+    await rig.fire("red", "and again")
+    rig.clock.advance(PAUSE_SECONDS)
     await toasts.look()
-    assert stage.titles() == ["red: and again"]
+    assert rig.titles() == ["red: and again"]
 
 
-async def test_after_a_burst_the_next_is_shown_at_once_again(stage: Stage) -> None:
+async def test_after_a_burst_the_next_is_shown_at_once_again(rig: ToastFixture) -> None:
     """Gathering is for bursts: who is told of one thing an hour must not wait for it."""
-    toasts = stage.toasts()
-    await stage.fire("red", "first")
+    toasts = rig.toasts()
+    await rig.fire("red", "first")
     await toasts.look()
-    stage.clock.advance(PAUSE_SECONDS)
+    rig.clock.advance(PAUSE_SECONDS)
     await toasts.look()
-    stage.clock.advance(1)
-    await stage.fire("red", "second", "third")
+    rig.clock.advance(1)
+    await rig.fire("red", "second", "third")
     await toasts.look()
-    assert stage.titles() == ["red: first", "red: second"]
+    assert rig.titles() == ["red: first", "red: second"]
 
 
-async def test_question_goes_before_what_is_only_told(stage: Stage) -> None:
+async def test_question_goes_before_what_is_only_told(rig: ToastFixture) -> None:
     """A question has an end; a statement can be read later."""
-    toasts = stage.toasts()
-    await stage.fire("red", "one", "two")
-    await stage.fire("ask", "may I?", mode=Mode.CONFIRM)
+    toasts = rig.toasts()
+    await rig.fire("red", "one", "two")
+    await rig.fire("ask", "may I?", mode=Mode.CONFIRM)
     await toasts.look()
-    assert stage.titles() == ["ask: may I?"]
-    stage.clock.advance(PAUSE_SECONDS)
+    assert rig.titles() == ["ask: may I?"]
+    rig.clock.advance(PAUSE_SECONDS)
     await toasts.look()
-    assert stage.titles() == ["2 more: red 2"]
+    assert rig.titles() == ["2 more: red 2"]
 
 
-async def test_question_that_was_answered_meanwhile_is_not_shown(stage: Stage) -> None:
+async def test_question_that_was_answered_meanwhile_is_not_shown(rig: ToastFixture) -> None:
     """A toast that asks for an answer which was given sends the person after nothing."""
-    toasts = stage.toasts()
-    first, second, third = await stage.fire("ask", "one?", "two?", "three?", mode=Mode.CONFIRM)
+    toasts = rig.toasts()
+    first, second, third = await rig.fire("ask", "one?", "two?", "three?", mode=Mode.CONFIRM)
     await toasts.look()
-    await stage.store.actions.answer(first.id, is_yes=True, by="page")
-    await stage.store.actions.answer(second.id, is_yes=False, by="page")
-    stage.clock.advance(PAUSE_SECONDS)
+    await rig.store.actions.answer(first.id, is_yes=True, by="page")
+    await rig.store.actions.answer(second.id, is_yes=False, by="page")
+    rig.clock.advance(PAUSE_SECONDS)
     await toasts.look()
-    assert stage.titles() == ["ask: one?", "ask: three?"]
-    await stage.store.actions.answer(third.id, is_yes=False, by="page")
-    stage.clock.advance(PAUSE_SECONDS)
+    assert rig.titles() == ["ask: one?", "ask: three?"]
+    await rig.store.actions.answer(third.id, is_yes=False, by="page")
+    rig.clock.advance(PAUSE_SECONDS)
     await toasts.look()
-    assert stage.titles() == []
+    assert rig.titles() == []
 
 
-async def test_answer_to_the_newest_brings_nothing_old_back(stage: Stage) -> None:
+async def test_answer_to_the_newest_brings_nothing_old_back(rig: ToastFixture) -> None:
     """What was shown is known by more than the newest of it, which may be answered and gone."""
-    toasts = stage.toasts()
-    await stage.fire("red", "told")
-    [action] = await stage.fire("ask", "may I?", mode=Mode.CONFIRM)
+    toasts = rig.toasts()
+    await rig.fire("red", "told")
+    [action] = await rig.fire("ask", "may I?", mode=Mode.CONFIRM)
     for _ in range(3):
         await toasts.look()
-        stage.clock.advance(PAUSE_SECONDS)
-    assert stage.titles() == ["ask: may I?", "red: told"]
-    await stage.store.actions.answer(action.id, is_yes=False, by="page")
+        rig.clock.advance(PAUSE_SECONDS)
+    assert rig.titles() == ["ask: may I?", "red: told"]
+    await rig.store.actions.answer(action.id, is_yes=False, by="page")
     await toasts.look()
-    assert stage.titles() == []
+    assert rig.titles() == []
 
 
-async def test_huge_burst_is_counted_as_far_as_it_was_looked_at(stage: Stage) -> None:
+async def test_huge_burst_is_counted_as_far_as_it_was_looked_at(rig: ToastFixture) -> None:
     """A number that is too small would be a lie; the plus says that there is more."""
-    toasts = stage.toasts()
-    await stage.fire("red", "first")
+    toasts = rig.toasts()
+    await rig.fire("red", "first")
     await toasts.look()
-    await stage.fire("red", *(f"build {n}" for n in range(AT_ONCE + 100)))
-    stage.clock.advance(PAUSE_SECONDS)
+    await rig.fire("red", *(f"build {n}" for n in range(AT_ONCE + 100)))
+    rig.clock.advance(PAUSE_SECONDS)
     await toasts.look()
-    assert stage.titles() == ["red: first", f"{AT_ONCE}+ more: red {AT_ONCE}"]
-    stage.clock.advance(PAUSE_SECONDS)
+    assert rig.titles() == ["red: first", f"{AT_ONCE}+ more: red {AT_ONCE}"]
+    rig.clock.advance(PAUSE_SECONDS)
     await toasts.look()
-    assert stage.titles() == []
+    assert rig.titles() == []
 
 
 def test_page_is_larger_than_what_can_leave_it() -> None:
@@ -237,51 +243,51 @@ def test_page_is_larger_than_what_can_leave_it() -> None:
     assert AT_ONCE > MOST_WAITING
 
 
-async def test_clock_that_is_set_back_does_not_silence_toasts(stage: Stage) -> None:
+async def test_clock_that_is_set_back_does_not_silence_toasts(rig: ToastFixture) -> None:
     """A machine whose time is corrected by an hour must not be quiet for that hour."""
-    toasts = stage.toasts()
-    await stage.fire("red", "first", "second", "third")
+    toasts = rig.toasts()
+    await rig.fire("red", "first", "second", "third")
     await toasts.look()
-    stage.clock.set_back(3_600)
+    rig.clock.set_back(3_600)
     await toasts.look()
-    assert stage.titles() == ["red: first", "2 more: red 2"]
+    assert rig.titles() == ["red: first", "2 more: red 2"]
 
 
-async def test_restart_shows_again_what_waits_and_nothing_else(stage: Stage) -> None:
+async def test_restart_shows_again_what_waits_and_nothing_else(rig: ToastFixture) -> None:
     """A restart is no news. A question that nobody answered is: its toast may have gone with the last session."""
-    await stage.fire("red", "told before")
-    await stage.fire("ask", "answered before?", mode=Mode.CONFIRM)
-    [answered] = await stage.store.actions.list([ActionState.WAITING])
-    await stage.store.actions.answer(answered.id, is_yes=False, by="page")
-    await stage.fire("ask", "still there?", mode=Mode.CONFIRM)
-    stage.clock.advance(60)
-    toasts = stage.toasts()
+    await rig.fire("red", "told before")
+    await rig.fire("ask", "answered before?", mode=Mode.CONFIRM)
+    [answered] = await rig.store.actions.list([ActionState.WAITING])
+    await rig.store.actions.answer(answered.id, is_yes=False, by="page")
+    await rig.fire("ask", "still there?", mode=Mode.CONFIRM)
+    rig.clock.advance(60)
+    toasts = rig.toasts()
     for _ in range(3):
         await toasts.look()
-        stage.clock.advance(PAUSE_SECONDS)
-    assert stage.titles() == ["ask: still there?"]
+        rig.clock.advance(PAUSE_SECONDS)
+    assert rig.titles() == ["ask: still there?"]
 
 
-async def test_what_fires_before_the_first_look_is_shown(stage: Stage) -> None:
+async def test_what_fires_before_the_first_look_is_shown(rig: ToastFixture) -> None:
     """Rules catch up with what came while no daemon ran, perhaps before this loop had its first turn."""
-    await stage.fire("red", "told before")
-    stage.clock.advance(60)
-    toasts = stage.toasts()
-    await stage.fire("red", "caught up with")
+    await rig.fire("red", "told before")
+    rig.clock.advance(60)
+    toasts = rig.toasts()
+    await rig.fire("red", "caught up with")
     await toasts.look()
-    assert stage.titles() == ["red: caught up with"]
+    assert rig.titles() == ["red: caught up with"]
 
 
-async def test_loop_is_rung_by_the_store(stage: Stage) -> None:
+async def test_loop_is_rung_by_the_store(rig: ToastFixture) -> None:
     """Nobody polls for a toast: it is there with the commit."""
     with anyio.fail_after(min(WAIT_SECONDS, LOOK_EVERY_SECONDS)):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(stage.toasts().run)
+            tasks.start_soon(rig.toasts().run)
             await anyio.wait_all_tasks_blocked()
-            await stage.fire("red", "now")
-            await stage.rung.wait()
+            await rig.fire("red", "now")
+            await rig.rung.wait()
             tasks.cancel_scope.cancel()
-    assert stage.titles() == ["red: now"]
+    assert rig.titles() == ["red: now"]
 
 
 # -- words -------------------------------------------------------------------------------------------------------
@@ -290,14 +296,11 @@ async def test_loop_is_rung_by_the_store(stage: Stage) -> None:
 def made(rule: str, text: str, sender: str, channel: str, state: ActionState) -> tuple[Action, Message]:
     """Return an action and its message."""
     now = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
-    message = Message(
-        id=MessageId("m-1"),
-        mailbox=INBOX,
-        seq=1,
+    message = a_message(
+        text,
         received_at=now,
         source="ci",
         sender=Sender(sender),
-        text=text,
         trust=Trust.UNKNOWN,
         attention=Attention.COUNT,
         channel=channel,
@@ -342,6 +345,16 @@ def test_markup_of_a_stranger_can_be_read_and_does_nothing() -> None:
     assert toast == Toast(
         'red: \u2039img src="http://x/?a\uff06b"\u203a \uff06lt;b\uff06gt;',
         "\u2039b\u203aboss\u2039/b\u203a in a\uff06b",
+    )
+
+
+def test_a_question_says_what_a_yes_lets_happen() -> None:
+    """A person who answers from the toast's words knows what runs, where, and with what."""
+    action, message = made("red", "it failed", "ann", "ci", ActionState.WAITING)
+    may = consent("Codex", "~/src/app", ("read_file", "shell"))
+    body = toast_of([action], {message.id: message}, may=may).body
+    assert body.split("\n")[1] == (
+        "Would run Codex in ~/src/app with read_file, shell; a shell is not fenced: it can do what you can do"
     )
 
 

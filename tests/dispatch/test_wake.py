@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from harken.dispatch.wake import (
     ANSWER,
+    FIRST_PROMPT,
     FRESH,
     LONGEST_STEP,
     MOST_TRIES,
@@ -30,7 +31,6 @@ from harken.dispatch.wake import (
     choose,
 )
 from harken.model import (
-    INBOX,
     Attention,
     Consumer,
     DeliveryState,
@@ -38,12 +38,11 @@ from harken.model import (
     MessageId,
     Priority,
     Reader,
-    Sender,
     SessionKey,
-    Trust,
     WakeResult,
 )
 from harken.sessions.session import Session
+from tests.builders import a_message, a_session
 from tests.dispatch.rig import DispatchFixture, FakeWaker
 from tests.inbox.rig import OWNER
 from tests.loss.rig import until
@@ -54,18 +53,15 @@ LONG_AGO = NOW - timedelta(hours=1)
 
 def session_of(name: str, *, is_waiting: bool = False, told_of: Collection[MessageId] = (), **facts: object) -> Session:
     """Return a session, as far as choosing goes: idle for long, with two ways to wake it, if no fact says otherwise."""
-    session = Session(
+    session = a_session(
+        at=LONG_AGO,
         key=SessionKey(name),
         agent=Consumer(name),
         consumer=Consumer(name),
         host="",
         client="",
-        cwd="/",
         pid=0,
-        mailboxes=(INBOX,),
         surfaces=(),
-        opened_at=LONG_AGO,
-        last_active=LONG_AGO,
         is_busy=False,
         wakers={"bell": FakeWaker("bell"), "line": FakeWaker("line")},
     )
@@ -79,35 +75,10 @@ def session_of(name: str, *, is_waiting: bool = False, told_of: Collection[Messa
 
 def letter(received_at: datetime = NOW) -> Message:
     """Return a message that may wake."""
-    return Message(
-        id=MessageId("m-1"),
-        mailbox=INBOX,
-        seq=1,
-        received_at=received_at,
-        source="teams",
-        sender=Sender("ann"),
-        text="hello",
-        trust=Trust.KNOWN,
-        attention=Attention.WAKE,
-    )
+    return a_message(received_at=received_at)
 
 
 # -- choosing ------------------------------------------------------------------------------------------------------
-
-
-def test_the_last_active_session_is_chosen_by_its_best_way() -> None:
-    """It is the one in front of which the person sits; the others find the message with their prompt."""
-    first, second = session_of("a"), session_of("b")
-    assert choose(letter(), [first, second], {}, NOW) == WakeChoice(session=first, way="bell")
-
-
-def test_the_next_way_follows_the_one_that_was_tried() -> None:
-    """Then the next session: a message that may wake is not left lying because one way is broken."""
-    first, second = session_of("a"), session_of("b")
-    tried = {(MessageId("m-1"), SessionKey("a"), "bell"): Tries(1, NOW)}
-    assert choose(letter(), [first, second], tried, NOW) == WakeChoice(session=first, way="line")
-    tried[MessageId("m-1"), SessionKey("a"), "line"] = Tries(1, NOW)
-    assert choose(letter(), [first, second], tried, NOW) == WakeChoice(session=second, way="bell")
 
 
 def test_a_way_is_tried_again_after_a_while_and_not_for_ever() -> None:
@@ -127,9 +98,15 @@ def test_a_session_that_has_just_come_is_given_time_to_listen() -> None:
     assert choose(letter(), [fresh], {}, NOW + SETTLE) == WakeChoice(session=fresh, way="bell")
 
 
-def test_a_waiting_session_has_it_already() -> None:
-    """A long poll is served in the commit; waking another would give the message to two."""
-    assert choose(letter(), [session_of("a"), session_of("b", is_waiting=True)], {}, NOW) == WakeChoice()
+def test_what_waited_for_a_session_is_left_to_its_first_prompt() -> None:
+    """A wake beside the first prompt would be queued by the host until the turn ends; the prompt brings it at once."""
+    earlier = letter(NOW - ANSWER)
+    fresh = session_of("a", opened_at=NOW, moments={"start"})
+    assert choose(earlier, [fresh], {}, NOW + SETTLE) == WakeChoice(look_at=NOW + FIRST_PROMPT)
+    assert choose(earlier, [fresh], {}, NOW + FIRST_PROMPT) == WakeChoice(session=fresh, way="bell")
+    assert choose(letter(NOW + SETTLE), [fresh], {}, NOW + SETTLE).session is fresh
+    prompted = session_of("a", opened_at=NOW, moments={"start", "prompt", "stop"})
+    assert choose(earlier, [prompted], {}, NOW + SETTLE).session is prompted
 
 
 def test_a_session_that_was_told_of_it_is_not_woken_for_it() -> None:
@@ -139,12 +116,6 @@ def test_a_session_that_was_told_of_it_is_not_woken_for_it() -> None:
     assert choose(letter(), [session_of("a", told_of=told)], {}, NOW) == WakeChoice()
     assert choose(letter(), [session_of("a", told_of=told, is_busy=True), other], {}, NOW) == WakeChoice()
     assert choose(letter(), [session_of("a", told_of=told), other], {}, NOW).session is other
-
-
-def test_a_busy_session_is_left_alone_for_a_while() -> None:
-    """It takes the message between two tool calls; an idle one is not woken in its place."""
-    busy = session_of("a", is_busy=True, last_active=NOW)
-    assert choose(letter(), [busy, session_of("b")], {}, NOW) == WakeChoice(look_at=NOW + PATIENCE)
 
 
 def test_an_idle_session_is_woken_when_the_busy_one_took_nothing() -> None:
@@ -186,12 +157,6 @@ def test_a_session_that_nobody_would_see_is_not_woken() -> None:
     closed, other = session_of("a", hindrance="no terminal shows it"), session_of("b")
     assert choose(letter(), [closed], {}, NOW) == WakeChoice()
     assert choose(letter(), [closed, other], {}, NOW).session is other
-
-
-def test_a_session_that_cannot_be_woken_is_passed_over() -> None:
-    """Gemini has no way: the next one may have."""
-    mute, other = session_of("a", wakers={}), session_of("b")
-    assert choose(letter(), [mute, other], {}, NOW) == WakeChoice(session=other, way="bell")
 
 
 @given(

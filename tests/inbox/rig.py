@@ -35,6 +35,7 @@ from harken.sessions.session import Note, Session
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
+from tests.builders import a_session
 
 OWNER: Final = Caller(role=Role.OWNER)
 CLAUDE: Final = Consumer("claude-code")
@@ -95,18 +96,15 @@ class Bench:
     def connect(self, reader: Reader) -> Session:
         """Let a reader's session be here, active now."""
         now = self.clock.advance(1)
-        session = Session(
+        session = a_session(
+            at=now,
             key=reader.session,
             agent=reader.consumer,
             consumer=reader.consumer,
             host="generic",
             client="test",
-            cwd="/",
             pid=0,
             mailboxes=reader.mailboxes,
-            surfaces=("tool",),
-            opened_at=now,
-            last_active=now,
         )
         return self.inbox.sessions.open(session, f"edge of {reader.session}", Quiet())
 

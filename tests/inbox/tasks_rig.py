@@ -28,6 +28,7 @@ from harken.sessions.session import Session
 from harken.sources.local import LocalSender
 from harken.store.contract import Store
 from harken.testing import FakeClock
+from tests.builders import a_session
 from tests.inbox.rig import Quiet
 
 OWNER: Final = Caller(role=Role.OWNER)
@@ -72,7 +73,8 @@ class Workshop:
         """Let a session come that runs in a folder, as its edge would say."""
         now, reading = self.clock.advance(1), self.daemon.reading_of(cwd, Consumer(agent))
         number = next(self.numbers)
-        session = Session(
+        session = a_session(
+            at=now,
             key=SessionKey(f"{agent}:{number}"),
             agent=Consumer(agent),
             consumer=reading.consumer,
@@ -81,9 +83,6 @@ class Workshop:
             cwd=cwd,
             pid=0,
             mailboxes=reading.mailboxes,
-            surfaces=("tool",),
-            opened_at=now,
-            last_active=now,
         )
         return self.inbox.sessions.open(session, f"edge {number}", Quiet())
 

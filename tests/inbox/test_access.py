@@ -2,49 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import pytest
 
 from harken.errors import Forbidden, UserError
 from harken.ingest.pairing import LIFETIME, MAX_TRIES
-from harken.model import Attention, SenderRule, Trust
+from harken.model import SenderRule, Trust
 from tests.inbox.rig import AGENT, OWNER, Bench, from_teams
 
 
 async def trust_of(bench: Bench, text: str = "hello", sender: str = "ann") -> Trust:
     """Let someone write on teams; return how far they are trusted."""
     return (await bench.intake.accept([from_teams(text, sender)]))[0].message.trust
-
-
-async def _allow(bench: Bench) -> object:
-    return await bench.access.allow(AGENT, "ann")
-
-
-async def _deny(bench: Bench) -> object:
-    return await bench.access.deny(AGENT, "ann")
-
-
-async def _pair(bench: Bench) -> object:
-    return bench.access.pair(AGENT)
-
-
-async def _mute(bench: Bench) -> object:
-    return await bench.access.mute(AGENT, "channel", "ci")
-
-
-async def _unmute(bench: Bench) -> object:
-    return await bench.access.unmute(AGENT, "channel", "ci")
-
-
-@pytest.mark.parametrize("decision", [_allow, _deny, _pair, _mute, _unmute])
-async def test_an_agent_is_refused(bench: Bench, decision: Callable[[Bench], Awaitable[object]]) -> None:
-    """A message that talks a model into opening the door must fail at the door."""
-    with pytest.raises(Forbidden, match="An agent may not") as refused:
-        await decision(bench)
-    assert refused.value.hint == "Ask your user to run it in their own terminal."
-    assert await bench.store.people.senders() == []
-    assert await bench.store.people.mutes() == []
 
 
 async def test_an_agent_never_has_the_owners_word(bench: Bench) -> None:
@@ -76,13 +44,6 @@ async def test_a_decision_counts_from_the_next_message_on(bench: Bench) -> None:
     assert await trust_of(bench) is Trust.OWNER
     await bench.access.deny(OWNER, "ann", source="teams")
     assert await trust_of(bench) is Trust.UNKNOWN
-
-
-async def test_a_denied_sender_is_stored_and_only_counted(bench: Bench) -> None:
-    """Denied is not deleted: the person can still look."""
-    await bench.access.deny(OWNER, "ci-bot")
-    sent = (await bench.inbox.send(OWNER, "hello", sender="ci-bot")).message
-    assert (sent.trust, sent.attention) == (Trust.UNKNOWN, Attention.COUNT)
 
 
 async def test_a_pairing_code_admits_the_one_who_sends_it(bench: Bench) -> None:

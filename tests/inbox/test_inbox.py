@@ -9,35 +9,11 @@ import pytest
 
 from harken.errors import NotFound, TooLong, UserError
 from harken.inbox.caller import Bounds
-from harken.inbox.inbox import MAX_OFFER
 from harken.inbox.results import Outlook
-from harken.model import INBOX, REPLIES, WATCH, Attention, Consumer, DeliveryState, Mailbox, Priority, SessionKey
+from harken.model import INBOX, WATCH, Attention, DeliveryState, Mailbox, Priority, SessionKey
 from harken.store.contract.deliveries import Omission
 from tests.inbox.rig import AGENT, FIRST, OTHER, OWNER, SECOND, Bench, ids, open_bench, reads
-from tests.inbox.test_outlooks import Way
-
-
-async def test_sending_says_what_was_stored_and_what_will_happen(bench: Bench) -> None:
-    """Whoever sends wants to know whether anybody is there."""
-    sent = await bench.inbox.send(OWNER, "the build is red", sender="ci-bot", channel="ci", conversation="run-7")
-    message = sent.message
-    assert (message.mailbox, message.seq, message.text) == ("inbox", 1, "the build is red")
-    assert (message.source, message.channel, message.conversation) == ("local", "ci", "run-7")
-    assert (sent.is_new, sent.forecast.outlook) == (True, Outlook.NEXT_SESSION)
-
-
-async def test_a_message_sent_again_is_stored_once(bench: Bench) -> None:
-    """A script that retries must not make the agent do it twice."""
-    first = await bench.inbox.send(OWNER, "the build is red", upstream_id="build-7")
-    again = await bench.inbox.send(OWNER, "the build is red", upstream_id="build-7")
-    assert (again.is_new, again.forecast.outlook, again.message.id) == (False, Outlook.KNOWN, first.message.id)
-    assert len(await bench.inbox.list()) == 1
-
-
-async def test_the_same_words_twice_are_two_messages(bench: Bench) -> None:
-    """'yes' means something new each time."""
-    first, second = await bench.inbox.send(OWNER, "yes"), await bench.inbox.send(OWNER, "yes")
-    assert first.message.id != second.message.id
+from tests.inbox.test_forecast import Way
 
 
 @pytest.mark.parametrize(
@@ -65,35 +41,6 @@ async def test_priority_lowers_attention_and_goes_first(bench: Bench) -> None:
     high = await bench.inbox.send(OWNER, "now", priority="high")
     assert (low.message.priority, low.message.attention) == (Priority.LOW, Attention.BOUNDARY)
     assert ids(await bench.pull()) == [high.message.id, low.message.id]
-
-
-async def test_pulling_gives_each_consumer_everything_once(bench: Bench) -> None:
-    """In order of receipt, with what remains."""
-    sent = [await bench.send(text) for text in ("one", "two", "three")]
-    pulled = await bench.inbox.pull(FIRST, limit=2, surface="pull", carrier="c1")
-    assert (ids(pulled.offers), pulled.remaining) == (sent[:2], 1)
-    assert ids(await bench.pull()) == sent[2:]
-    assert await bench.pull() == []
-    assert ids(await bench.pull(OTHER)) == sent
-
-
-async def test_looking_takes_nothing(bench: Bench) -> None:
-    """What was shown still waits."""
-    sent = [await bench.send(text) for text in ("one", "two")]
-    for _ in range(2):
-        seen = await bench.inbox.pull(FIRST, limit=1, consume=False, surface="pull", carrier="c1")
-        assert (ids(seen.offers), seen.remaining) == (sent[:1], 1)
-        assert [offer.delivery_id for offer in seen.offers] == [""]
-    assert await bench.inbox.count(FIRST) == 2
-
-
-async def test_a_pull_is_bounded(bench: Bench) -> None:
-    """However much is asked for; and nothing is not a number of messages."""
-    for number in range(MAX_OFFER + 1):
-        await bench.send(f"number {number}")
-    assert len(await bench.pull(limit=10_000)) == MAX_OFFER
-    with pytest.raises(UserError, match="limit must be at least 1"):
-        await bench.pull(limit=0)
 
 
 async def test_a_new_consumer_begins_with_the_last_day_and_what_no_agent_has_seen(bench: Bench) -> None:
@@ -132,40 +79,6 @@ async def test_an_offer_without_proof_comes_back_after_its_lease_as_a_repeat(ben
     assert (again.message.id, again.is_repeat, again.delivery_id) == (message, True, first.delivery_id)
 
 
-async def test_a_released_session_gives_back_what_it_did_not_prove(bench: Bench) -> None:
-    """What it proved stays with it."""
-    proven, unproven = await bench.send("one"), await bench.send("two")
-    offers = await bench.pull(FIRST)
-    await bench.inbox.proofs.prove([offers[0].delivery_id], "later call")
-    await bench.inbox.proofs.release(FIRST.session)
-    assert [(offer.message.id, offer.is_repeat) for offer in await bench.pull(SECOND)] == [(unproven, True)]
-    assert (await bench.inbox.read(proven)).ledger[0].state is DeliveryState.SEEN
-
-
-async def test_a_withdrawn_offer_never_happened(bench: Bench) -> None:
-    """The call was cancelled before its answer: the next one is the first."""
-    message = await bench.send()
-    await bench.pull(FIRST)
-    await bench.inbox.proofs.withdraw(FIRST.session, "c1")
-    (offer,) = await bench.pull(SECOND)
-    assert (offer.message.id, offer.is_repeat) == (message, False)
-
-
-async def test_acknowledging_is_proof_for_one_consumer(bench: Bench) -> None:
-    """By id, by a beginning of it, by number or by delivery; nobody else's cursor moves."""
-    await bench.inbox.count(OTHER)
-    first, second, third = [await bench.send(text) for text in ("one", "two", "three")]
-    (offer,) = await bench.pull(limit=1)
-    acknowledged = await bench.inbox.ack(FIRST, [offer.delivery_id, second, "#3"])
-    assert [(each.message_id, each.state, each.evidence) for each in acknowledged] == [
-        (first, DeliveryState.SEEN, "ack"),
-        (second, DeliveryState.SEEN, "ack"),
-        (third, DeliveryState.SEEN, "ack"),
-    ]
-    assert await bench.inbox.ack(FIRST, [first]) == []
-    assert (await bench.inbox.count(FIRST), await bench.inbox.count(OTHER)) == (0, 3)
-
-
 async def test_acknowledging_something_unknown_changes_nothing(bench: Bench) -> None:
     """One wrong id among good ones is a mistake to be told, not to be half done."""
     message = await bench.send()
@@ -177,97 +90,6 @@ async def test_acknowledging_something_unknown_changes_nothing(bench: Bench) -> 
     assert [entry.state for entry in (await bench.inbox.read(message)).ledger if entry.delivery] == [
         DeliveryState.OFFERED
     ]
-
-
-async def test_a_reply_is_a_row_of_the_outbox_and_proof(bench: Bench) -> None:
-    """It leaves by itself; whoever answered has read."""
-    await bench.inbox.count(OTHER)
-    message = await bench.send()
-    row = await bench.inbox.reply(AGENT, message, "on it")
-    assert (row.message.id, row.body, row.state, row.author) == (message, "on it", "queued", "agent:claude-code")
-    details = await bench.inbox.read(message)
-    assert [(entry.consumer, entry.state) for entry in details.ledger if entry.delivery] == [
-        ("claude-code", DeliveryState.ANSWERED)
-    ]
-    assert list(details.replies) == [row]
-    (offer,) = await bench.pull(OTHER)
-    assert offer.answered_by == "claude-code"
-
-
-async def test_the_same_request_replies_once(bench: Bench) -> None:
-    """After a restart the edge sends it again; the person must not get it twice."""
-    message = await bench.send()
-    first = await bench.inbox.reply(AGENT, message, "on it", edge="e1", request="7")
-    again = await bench.inbox.reply(AGENT, message, "on it", edge="e1", request="7")
-    other = await bench.inbox.reply(AGENT, message, "on it", edge="e2", request="7")
-    assert first.id == again.id != other.id
-    assert len((await bench.inbox.read(message)).replies) == 2
-
-
-@pytest.mark.parametrize(
-    ("ref", "body", "error"),
-    [("", " ", UserError), ("", "x" * 64_001, UserError), ("m-none", "on it", NotFound)],
-)
-async def test_what_cannot_be_replied_is_refused(bench: Bench, ref: str, body: str, error: type[Exception]) -> None:
-    """And leaves no row behind."""
-    message = await bench.send()
-    with pytest.raises(error):
-        await bench.inbox.reply(AGENT, ref or message, body)
-    assert (await bench.inbox.status()).waiting_replies == 0
-
-
-async def test_stats_count_what_is_not_final(bench: Bench) -> None:
-    """Also what is being handed over: it may come back."""
-    first = await bench.send("one")
-    received = (await bench.inbox.read(first)).message.received_at
-    bench.clock.advance(60)
-    await bench.send("two", channel="ops")
-    await bench.pull(limit=1)
-    stats = await bench.inbox.stats(FIRST)
-    assert (stats.depth, stats.oldest, stats.by_channel) == (2, received, {"ci": 1, "ops": 1})
-    assert await bench.inbox.count(FIRST) == 1
-
-
-async def test_listing_shows_the_newest_that_fit_oldest_first(bench: Bench) -> None:
-    """As a conversation is read."""
-    one, two, three = [await bench.send(text) for text in ("one", "two", "three")]
-    other = await bench.send("four", channel="ops", sender="ann")
-    assert [message.id for message in await bench.inbox.list(limit=2)] == [three, other]
-    assert [message.id for message in await bench.inbox.list(channel="ci")] == [one, two, three]
-    assert [message.id for message in await bench.inbox.list(sender="ann")] == [other]
-    assert [message.id for message in await bench.inbox.list(mailbox="inbox", before=3)] == [one, two]
-    assert await bench.inbox.list(mailbox=REPLIES) == []
-
-
-async def test_searching_finds_what_was_sent_a_moment_ago(bench: Bench) -> None:
-    """Newest first, all words, whatever the query looks like."""
-    red, green = await bench.send("the build is red"), await bench.send("the build is green", channel="ops")
-    assert [message.id for message in await bench.inbox.search("build")] == [green, red]
-    assert [message.id for message in await bench.inbox.search("red build")] == [red]
-    assert [message.id for message in await bench.inbox.search("build", channel="ops")] == [green]
-    assert [message.id for message in await bench.inbox.search('"build" (red*')] == [red]
-
-
-async def test_reading_shows_the_line_of_every_consumer(bench: Bench) -> None:
-    """Queued ones too: 'nobody has it yet' must be visible."""
-    await bench.inbox.count(FIRST)
-    await bench.inbox.count(OTHER)
-    message = await bench.send()
-    await bench.pull(FIRST)
-    ledger = {entry.consumer: entry.state for entry in (await bench.inbox.read(message)).ledger}
-    assert ledger[Consumer("claude-code")] is DeliveryState.OFFERED
-    assert ledger[Consumer("copilot-cli")] is DeliveryState.QUEUED
-
-
-async def test_the_journal_tells_what_happened_to_a_message(bench: Bench) -> None:
-    """In order, without gaps."""
-    message = await bench.send()
-    (offer,) = await bench.pull()
-    await bench.inbox.proofs.prove([offer.delivery_id], "later call")
-    await bench.inbox.reply(AGENT, message, "on it")
-    events = [event for event in await bench.inbox.journal(0, 100) if event.kind != "consumer"]
-    assert [event.kind for event in events] == ["received", "offered", "seen", "answered"]
-    assert await bench.inbox.last_event() == events[-1].n
 
 
 async def test_a_person_reads_replies_too(bench: Bench) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
@@ -34,6 +35,7 @@ from tests.contracts.store_suite import (
     Journal,
     new_message,
 )
+from tests.examples import examples
 
 MANY = 1_000
 _KINDS = st.sampled_from(["received", "consumer", "offered", "seen", "withdrawn", "answered", "expired", "pruned"])
@@ -116,17 +118,18 @@ class Replayed(Machine):
         assert replay.unknown() == UntoldPart()
 
 
+@pytest.mark.hypothesis
 def test_events_added_up_are_the_live_state_of_the_store(tmp_path: Path) -> None:
     """A replay that differs from what was true is worse than none: no story may drive the two apart."""
     stories = count()
 
-    class Story(Replayed):
+    class ReplayMachine(Replayed):
         """One random story, in a database of its own."""
 
         def __init__(self) -> None:
             super().__init__(lambda clock, journal: opened(tmp_path / f"{next(stories)}.db", clock, journal))
 
-    run_state_machine_as_test(Story, settings=settings(max_examples=40, stateful_step_count=25))
+    run_state_machine_as_test(ReplayMachine, settings=settings(max_examples=examples(40), stateful_step_count=25))
 
 
 def opened(path: Path, clock: FakeClock, journal: Journal) -> AbstractAsyncContextManager[Store]:

@@ -12,7 +12,7 @@ import pytest
 from harken.errors import Conflict, Forbidden, HarkenError, NotFound, UserError
 from harken.inbox.caller import Caller, Role
 from harken.inbox.tasks import NewTask
-from harken.model import Consumer, DeliveryState, TaskState, Trust
+from harken.model import Consumer, DeliveryState, TaskState
 from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop, says
 
 WAIT_SECONDS = 20.0
@@ -32,38 +32,6 @@ async def names(shop: Workshop, *, with_done: bool = False) -> list[str]:
 
 
 # -- making --------------------------------------------------------------------------------------------------------
-
-
-async def test_a_new_task_is_queued_and_has_a_short_id_and_a_mailbox(shop: Workshop) -> None:
-    """What `--json` shows: everything a script needs to go on."""
-    made = await shop.tasks.new(OWNER, NewTask(title="Fix the login page", dir=shop.folder("a"), branch="b", repo="/r"))
-    assert (made.task.id, made.task.mailbox, made.task.title) == (
-        "fix-login-page",
-        "task:fix-login-page",
-        "Fix the login page",
-    )
-    assert (made.state, made.presence, made.pending, list(made.sessions)) == (TaskState.QUEUED, "gone", 0, [])
-    assert (await shop.tasks.show("fix-login-page")) == made
-    assert list(await shop.tasks.list()) == [made]
-
-
-async def test_the_prompt_is_the_first_message_and_the_owners(shop: Workshop) -> None:
-    """It waits for the first session, before everything that is said later, and is an instruction."""
-    api = await shop.new("api", prompt="Make the API faster.")
-    await shop.tasks.send(OWNER, "api", "And write tests.")
-    first, second = await shop.mail(api)
-    assert (first.text, first.seq, first.trust, first.sender.id) == ("Make the API faster.", 1, Trust.OWNER, "owner")
-    assert (await shop.standing(api)).pending == 2
-    assert await shop.check(shop.session(api.dir)) == ["Make the API faster.", second.text]
-
-
-async def test_a_task_that_is_asked_for_again_is_made_once_with_one_prompt(shop: Workshop) -> None:
-    """Whoever lost the answer, because the daemon was restarted, asks again."""
-    asked = NewTask(title="API", id="api", dir=shop.folder("api"), prompt="Begin.")
-    first = await shop.tasks.new(OWNER, asked)
-    again = await shop.tasks.new(OWNER, asked)
-    assert again.task == first.task
-    assert [message.text for message in await shop.mail(first.task)] == ["Begin."]
 
 
 async def test_a_task_without_a_name_that_is_asked_for_again_is_made_once(shop: Workshop) -> None:
@@ -118,14 +86,6 @@ async def test_a_hostile_title_is_one_harmless_line(shop: Workshop) -> None:
     shown = made.task.title
     assert len(shown) <= 121
     assert not set(shown) & {"\x1b", "\n", "\u202e", "\x07"}
-
-
-async def test_links_can_be_made_with_the_task(shop: Workshop) -> None:
-    """Each is the other's peer; named twice it is still one link."""
-    web = await shop.new("web")
-    api = await shop.new("api", "web", "task:web")
-    assert api.peers == (web.id,)
-    assert (await shop.standing(web)).task.peers == (api.id,)
 
 
 async def test_a_task_with_a_peer_that_is_not_there_is_not_made(shop: Workshop) -> None:
@@ -221,21 +181,6 @@ async def test_without_tasks_the_error_says_how_to_make_one(shop: Workshop) -> N
 # -- linking -------------------------------------------------------------------------------------------------------
 
 
-async def test_links_can_be_made_and_ended_later(shop: Workshop) -> None:
-    """From either side, and twice."""
-    await shop.new("api")
-    await shop.new("web")
-    for first, second in (("api", "web"), ("web", "api")):
-        await shop.tasks.link(OWNER, first, second, is_on=True)
-        linked = await shop.tasks.link(OWNER, first, second, is_on=True)
-        assert linked.task.peers == (second,)
-        assert (await shop.tasks.show(second)).task.peers == (first,)
-        await shop.tasks.link(OWNER, second, first, is_on=False)
-        ended = await shop.tasks.link(OWNER, second, first, is_on=False)
-        assert ended.task.peers == ()
-        assert (await shop.tasks.show(first)).task.peers == ()
-
-
 @pytest.mark.parametrize(("first", "second", "kind"), [
     ("api", "api", UserError), ("api", "nobody", NotFound), ("nobody", "api", NotFound), ("api", "old", Forbidden),
     ("old", "api", Forbidden),
@@ -255,22 +200,6 @@ async def test_a_link_that_makes_no_sense_is_refused(
 
 
 # -- ending --------------------------------------------------------------------------------------------------------
-
-
-async def test_a_task_that_is_done_refuses_what_it_has_not_seen(shop: Workshop) -> None:
-    """The answer says how much that was, and the ledger of each message why."""
-    api = await shop.new("api", prompt="Begin.")
-    session = shop.session(api.dir)
-    assert await shop.read(session) == ["Begin."]
-    await shop.tasks.send(OWNER, "api", "too late")
-    standing, refused = await shop.tasks.finish(OWNER, "api")
-    assert (standing.state, standing.pending, standing.presence, refused) == (TaskState.DONE, 0, "gone", 1)
-    seen, late = [await shop.ledger(message, api) for message in await shop.mail(api)]
-    assert (seen.state, late.state) == (DeliveryState.SEEN, DeliveryState.REFUSED)
-    assert late.delivery is not None
-    assert "done" in late.delivery.reason
-    assert (await names(shop), await names(shop, with_done=True)) == ([], ["api"])
-    assert (await shop.tasks.finish(OWNER, "api"))[1] == 0
 
 
 async def test_what_is_sent_while_a_task_ends_is_refused_or_not_accepted(shop: Workshop) -> None:
@@ -301,20 +230,6 @@ async def test_what_is_sent_while_a_task_ends_is_refused_or_not_accepted(shop: W
     assert {(await shop.ledger(message, api)).state for message in stored} <= {DeliveryState.REFUSED}
     assert len(accepted) + len(told) == 20
     assert accepted
-
-
-async def test_a_task_is_forgotten_only_after_it_is_done(shop: Workshop) -> None:
-    """And then nothing of it is listed; its messages stay to be read."""
-    api = await shop.new("api", prompt="Begin.")
-    with pytest.raises(Conflict) as caught:
-        await shop.tasks.remove(OWNER, "api")
-    assert "harken task done api" in caught.value.hint
-    await shop.tasks.finish(OWNER, "api")
-    assert await shop.tasks.remove(OWNER, "api") == "api"
-    assert await names(shop, with_done=True) == []
-    with pytest.raises(NotFound):
-        await shop.tasks.show("api")
-    assert [message.text for message in await shop.mail(api)] == ["Begin."]
 
 
 ACTS: tuple[tuple[str, Act], ...] = (
@@ -432,18 +347,3 @@ async def test_a_list_says_of_each_task_what_waits_for_it(shop: Workshop) -> Non
     assert {each.task.id: each.pending for each in await shop.tasks.list()} == {"api": 2, "web": 1, "docs": 0}
     await shop.read(session)
     assert {each.task.id: each.pending for each in await shop.tasks.list()} == {"api": 0, "web": 1, "docs": 0}
-
-
-async def test_checking_clears_what_is_pending(shop: Workshop) -> None:
-    """The badge of the page and `inbox_status` say the same, and `check_inbox` clears both."""
-    api = await shop.new("api")
-    session = shop.session(api.dir)
-    told = []
-    for _ in range(2):
-        (listed,) = await shop.tasks.list()
-        told.append((await shop.tasks.pending(says(session)), (await shop.standing(api)).pending, listed.pending))
-        await shop.tasks.send(OWNER, "api", "hello")
-    await shop.check(session)
-    (listed,) = await shop.tasks.list()
-    told.append((await shop.tasks.pending(says(session)), (await shop.standing(api)).pending, listed.pending))
-    assert told == [(0, 0, 0), (1, 1, 1), (0, 0, 0)]

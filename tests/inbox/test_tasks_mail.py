@@ -1,4 +1,4 @@
-"""The mail of tasks: who may say what to whom, who gets it and when, and what every mistake is told."""
+"""The mail of tasks: who may say what to whom, who gets it and when, what every mistake is told, and answers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import anyio.abc
 import anyio.lowlevel
 import pytest
 
-from harken.errors import Forbidden, HarkenError, NotFound, UserError
+from harken.errors import Forbidden, NotFound, UserError
 from harken.inbox.results import Outlook
-from harken.model import DeliveryState, Priority, SessionKey, Task, Trust, task_record
+from harken.model import REPLIES, WATCH, DeliveryState, SessionKey, Task, Trust, task_record
 from harken.sessions.session import Session
 from tests.inbox.rig import Quiet
 from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop, says
@@ -56,52 +56,6 @@ def in_web(shop: Workshop, web: Task) -> Session:
 # -- who says it, and who gets it ----------------------------------------------------------------------------------
 
 
-async def test_a_message_says_which_task_it_is_for_and_who_said_it(
-    shop: Workshop, api: Task, in_api: Session, in_web: Session
-) -> None:
-    """C1: `user` or `task:<id>`, the body as it was said, the priority, and when it was made and handed over."""
-    sent = await shop.tasks.send(OWNER, "api", "Use **v2**.\n\n- please", priority="high")
-    shop.clock.advance(60)
-    peer = await shop.tasks.send(says(in_web), "api", "v2 is ready")
-    shop.clock.advance(60)
-    first, second = [task_record(offer, api.id) for offer in await shop.offers(in_api)]
-    assert first == {
-        "id": sent.message.id,
-        "task": "api",
-        "sender": "user",
-        "body": "Use **v2**.\n\n- please",
-        "priority": "high",
-        "created_at": first["created_at"],
-        "delivered_at": second["delivered_at"],
-        "refers_to": None,
-        "trust": "owner",
-    }
-    assert (second["id"], second["sender"], second["trust"]) == (peer.message.id, "task:web", "known")
-    assert first["created_at"] != second["created_at"] != second["delivered_at"]
-
-
-async def test_an_agent_in_no_task_is_named_as_what_it_is(shop: Workshop, api: Task, in_api: Session) -> None:
-    """From any session; but its word is neither the user's nor a task's."""
-    stranger = shop.session("/", "codex")
-    await shop.tasks.send(says(stranger), "api", "hello")
-    (offer,) = await shop.offers(in_api)
-    assert task_record(offer, api.id)["sender"] == "agent:codex"
-    assert offer.message.trust is Trust.KNOWN
-
-
-async def test_what_is_for_a_task_is_for_its_sessions_only(
-    shop: Workshop, api: Task, in_api: Session, in_web: Session
-) -> None:
-    """A task's session does not get the mail of the inbox, and others do not get the task's."""
-    elsewhere = shop.session("/", "codex")
-    await shop.inbox.send(OWNER, "for everyone")
-    await shop.tasks.send(OWNER, "api", "for the task")
-    assert await shop.pull(in_web) == []
-    assert await shop.pull(elsewhere) == ["for everyone"]
-    assert await shop.pull(in_api) == ["for the task"]
-    assert {message.mailbox for message in await shop.mail(api)} == {api.mailbox}
-
-
 async def test_a_message_does_not_come_back_to_the_task_that_sent_it(
     shop: Workshop, api: Task, in_api: Session, web: Task
 ) -> None:
@@ -113,70 +67,7 @@ async def test_a_message_does_not_come_back_to_the_task_that_sent_it(
     assert await shop.tasks.pending(says(in_api)) == 0
 
 
-async def test_calls_without_a_task_mean_the_callers_own(shop: Workshop, in_api: Session, in_web: Session) -> None:
-    """The model need not know its id; naming it gives the same."""
-    await shop.tasks.send(OWNER, "api", "for api")
-    await shop.tasks.send(OWNER, "web", "for web")
-    assert await shop.tasks.pending(says(in_api)) == await shop.tasks.pending(says(in_api), "api") == 1
-    assert await shop.check(in_api) == ["for api"]
-    assert await shop.check(in_web, "web") == ["for web"]
-
-
-async def test_in_no_tasks_folder_a_task_must_be_named(shop: Workshop, api: Task) -> None:
-    """The error lists what can be named; a name then works from anywhere."""
-    elsewhere = shop.session("/", "codex")
-    await shop.tasks.send(OWNER, api.id, "hello")
-    with pytest.raises(UserError) as caught:
-        await shop.check(elsewhere)
-    assert "api" in caught.value.hint
-    with pytest.raises(UserError, match="no task"):
-        await shop.tasks.pending(says(elsewhere))
-    assert await shop.tasks.pending(says(elsewhere), "api") == 1
-
-
 # -- mistakes ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("to", "body", "priority", "kind", "hint"), [
-    ("nobody", "hello", "normal", NotFound, "api, web"),
-    ("", "hello", "normal", UserError, "api, web"),
-    ("api", "hello", "normal", UserError, "web"),
-    ("task:api", "hello", "normal", UserError, "web"),
-    ("web", "", "normal", UserError, ""),
-    ("web", " \n\t", "normal", UserError, ""),
-    ("web", "hello", "urgent", UserError, "high, normal"),
-    ("web", "hello", "", UserError, "high, normal"),
-    ("old", "hello", "normal", Forbidden, "api, web"),
-    ("inbox", "hello", "normal", NotFound, "api, web"),
-    ("task:task:web", "hello", "normal", NotFound, "api, web"),
-])  # fmt: skip
-async def test_a_message_that_cannot_be_sent_is_told_why_and_not_stored(
-    shop: Workshop, in_api: Session, in_web: Session, *, to: str, body: str, priority: str, kind: type[HarkenError],
-    hint: str,
-) -> None:  # fmt: skip
-    """Unknown, oneself, empty, done: the sender is told what exists, and nobody gets anything."""
-    await shop.new("old")
-    await shop.tasks.finish(OWNER, "old")
-    before = await shop.everything()
-    with pytest.raises(kind) as caught:
-        await shop.tasks.send(says(in_api), to, body, priority=priority)
-    assert hint in caught.value.hint
-    assert caught.value.hint
-    assert await shop.everything() == before
-    assert await shop.check(in_web) == []
-
-
-async def test_a_task_that_is_done_says_that_it_is(shop: Workshop, api: Task) -> None:
-    """C3: only `done` refuses, and the answer says so, to people and to agents."""
-    elsewhere = shop.session("/", "codex")
-    await shop.tasks.finish(OWNER, api.id)
-    for caller in (OWNER, says(elsewhere)):
-        with pytest.raises(Forbidden, match="done") as caught:
-            await shop.tasks.send(caller, "api", "hello")
-        assert caught.value.hint == 'No task is open. Make one: harken task new "TITLE"'
-        with pytest.raises(Forbidden, match="done"):
-            await shop.inbox.send(caller, "hello", to=api.mailbox)
-    assert await shop.mail(api) == []
 
 
 async def test_a_task_that_was_forgotten_is_unknown(shop: Workshop, api: Task) -> None:
@@ -206,23 +97,6 @@ async def test_the_only_peer_need_not_be_named(shop: Workshop, in_api: Session, 
         await shop.tasks.send_to_peer(says(sender), "two", peer=name)
         await shop.tasks.send_to_peer(says(sender), "three", peer=f"task:{name}")
         assert await shop.read(reader) == ["one", "two", "three"]
-
-
-@pytest.mark.parametrize(
-    ("peer", "hint"), [("", "docs"), ("", "web"), ("other", "docs"), ("nobody", "web"), ("api", "web")]
-)
-async def test_a_peer_that_is_not_clear_is_an_error_that_lists_the_peers(
-    shop: Workshop, in_api: Session, in_web: Session, peer: str, hint: str
-) -> None:
-    """Of several one must be named, and it must be one of them: nobody gets it by guessing."""
-    await shop.new("docs", "api")
-    await shop.new("other")
-    before = await shop.everything()
-    with pytest.raises((UserError, NotFound)) as caught:
-        await shop.tasks.send_to_peer(says(in_api), "hello", peer=peer)
-    assert hint in caught.value.hint
-    assert await shop.everything() == before
-    assert await shop.check(in_web) == []
 
 
 async def test_a_task_without_a_peer_is_told_how_to_get_one(shop: Workshop, api: Task, in_api: Session) -> None:
@@ -261,32 +135,7 @@ async def test_the_only_peer_that_is_done_is_said_to_be_done(
     assert await shop.mail(web) == []
 
 
-@pytest.mark.parametrize("body", ["", "  \n"])
-async def test_an_empty_message_to_a_peer_is_refused(shop: Workshop, in_api: Session, web: Task, body: str) -> None:
-    """Nothing is stored."""
-    with pytest.raises(UserError):
-        await shop.tasks.send_to_peer(says(in_api), body)
-    assert await shop.mail(web) == []
-
-
-async def test_in_no_task_there_is_no_peer(shop: Workshop, web: Task) -> None:
-    """Who the peer is follows from who one is."""
-    elsewhere = shop.session("/", "codex")
-    with pytest.raises(UserError) as caught:
-        await shop.tasks.send_to_peer(says(elsewhere), "hello")
-    assert web.id in caught.value.hint
-
-
 # -- when --------------------------------------------------------------------------------------------------------
-
-
-async def test_what_is_urgent_comes_first(shop: Workshop, in_api: Session) -> None:
-    """C7; among equals the order in which they were said."""
-    for text, priority in (("1", "low"), ("2", "normal"), ("3", "high"), ("4", "normal"), ("5", "high")):
-        await shop.tasks.send(OWNER, "api", text, priority=priority)
-    offers = await shop.offers(in_api)
-    assert [offer.message.text for offer in offers] == ["3", "5", "1", "2", "4"]
-    assert offers[0].message.priority is Priority.HIGH
 
 
 async def test_mail_waits_for_a_task_that_has_not_started(shop: Workshop, api: Task) -> None:
@@ -330,52 +179,6 @@ async def test_of_two_sessions_in_a_folder_one_gets_a_message(shop: Workshop, ap
     await shop.tasks.send(OWNER, "api", "hello")
     assert await shop.check(second) == ["hello"]
     assert await shop.check(in_api) == []
-
-
-async def test_checking_twice_gives_nothing_new(shop: Workshop, in_api: Session) -> None:
-    """C2; and once it is proven, not even when the lease is over."""
-    await shop.tasks.send(OWNER, "api", "one")
-    assert await shop.read(in_api) == ["one"]
-    assert await shop.check(in_api) == []
-    await shop.tasks.send(OWNER, "api", "two")
-    assert await shop.check(in_api) == ["two"]
-    assert await shop.check(in_api) == []
-    shop.clock.advance(LEASE_IS_OVER)
-    assert await shop.check(in_api) == ["two"]
-
-
-async def test_counting_and_peeking_take_nothing(shop: Workshop, api: Task, in_api: Session) -> None:
-    """C4: asked as often as one likes."""
-    await shop.tasks.send(OWNER, "api", "one")
-    await shop.tasks.send(OWNER, "api", "two")
-    for _ in range(3):
-        assert await shop.tasks.pending(says(in_api)) == 2
-        assert await shop.check(in_api, consume=False) == ["one", "two"]
-    states = [(await shop.ledger(message, api)).state for message in await shop.mail(api)]
-    assert states == [DeliveryState.QUEUED, DeliveryState.QUEUED]
-    assert await shop.read(in_api) == ["one", "two"]
-    assert await shop.tasks.pending(says(in_api)) == 0
-
-
-async def test_a_session_that_waits_has_the_message_at_once(shop: Workshop, api: Task, in_api: Session) -> None:
-    """And the sender was told so; nobody else who waits is woken by it."""
-    elsewhere = shop.session("/", "codex")
-    got, others = list[str](), list[str]()
-
-    async def wait(session: Session, into: list[str], seconds: float) -> None:
-        waited = await shop.inbox.wait(
-            session.reader, timeout_seconds=seconds, max_items=10, surface="wait", carrier=session.key
-        )
-        into.extend(offer.message.text for offer in waited.offers)
-
-    with anyio.fail_after(WAIT_SECONDS):
-        async with anyio.create_task_group() as waits:
-            waits.start_soon(wait, in_api, got, 60.0)
-            waits.start_soon(wait, elsewhere, others, 0.2)
-            await shop.until_waiting(in_api)
-            assert (await shop.standing(api)).presence == "waiting"
-            sent = await shop.tasks.send(OWNER, "api", "hello")
-    assert (got, others, sent.forecast.outlook) == (["hello"], [], Outlook.NOW)
 
 
 @pytest.mark.parametrize("is_for_the_task", [True, False])
@@ -433,7 +236,8 @@ async def test_a_wait_that_began_before_the_first_hook_goes_on_as_the_session_is
             known, former = sessions.meet(met, [session.pid])
             assert (known, former) == (session, "edge:1")
             sent = await shop.inbox.send(OWNER, "hello", to=api.mailbox if is_in_task else "")
-    (given,) = [each.delivery for each in (await shop.inbox.read(sent.message.id)).ledger if each.delivery]
+    ledger = (await shop.inbox.read(sent.message.id)).ledger
+    (given,) = [each.delivery for each in ledger if each.delivery and each.consumer != WATCH]
     assert (got, given.session, given.consumer) == (["hello"], "codex:t1", session.consumer)
 
 
@@ -512,3 +316,64 @@ async def test_the_same_message_sent_again_under_its_key_is_stored_once(
         assert (first.is_new, again.is_new, again.message.id) == (True, False, first.message.id)
     assert len(await shop.mail(api)) == 2
     assert await shop.mail(web) == []
+
+
+# -- answers -------------------------------------------------------------------------------------------------------
+
+
+async def test_the_owners_answer_to_a_task_arrives_there_as_the_owners(
+    shop: Workshop, api: Task, in_api: Session
+) -> None:
+    """A task asked its user; what the user answers is an instruction in the task's mailbox."""
+    said = (await shop.tasks.send(OWNER, "api", "how far are you?")).message
+    await shop.check(in_api)
+    await shop.inbox.reply(says(in_api), said.id, "almost; deploy?", among=in_api.mailboxes)
+    await shop.send_replies()
+    (question,) = await shop.mail(REPLIES)
+    assert (question.text, question.sender.id, question.refers_to) == ("almost; deploy?", api.mailbox, said.id)
+    await shop.inbox.reply(OWNER, question.id, "yes, deploy")
+    await shop.send_replies()
+    (offer,) = await shop.offers(in_api)
+    record = task_record(offer, api.id)
+    assert (record["body"], record["sender"], record["trust"]) == ("yes, deploy", "user", "owner")
+    assert record["refers_to"] == question.id
+
+
+async def test_the_owner_may_answer_what_one_task_asked_another(
+    shop: Workshop, in_api: Session, in_web: Session
+) -> None:
+    """They read along and know better: the answer goes to who asked, and the peer still has the question."""
+    asked = (await shop.tasks.send_to_peer(says(in_api), "which port?")).message
+    await shop.inbox.reply(OWNER, asked.id, "8080")
+    await shop.send_replies()
+    (offer,) = await shop.offers(in_api)
+    assert (offer.message.text, offer.message.trust, offer.message.refers_to) == ("8080", Trust.OWNER, asked.id)
+    assert await shop.check(in_web) == ["which port?"]
+
+
+async def test_an_answer_to_a_task_that_is_done_meanwhile_is_visibly_refused(
+    shop: Workshop, api: Task, in_api: Session, in_web: Session
+) -> None:
+    """It was accepted, so it is not lost: its ledger says what became of it."""
+    asked = (await shop.tasks.send_to_peer(says(in_api), "which port?")).message
+    await shop.check(in_web)
+    await shop.tasks.finish(OWNER, "api")
+    await shop.inbox.reply(says(in_web), asked.id, "8080", among=in_web.mailboxes)
+    await shop.send_replies()
+    (answer,) = await shop.mail(api)
+    assert answer.text == "8080"
+    line = await shop.ledger(answer, api)
+    assert line.state is DeliveryState.REFUSED
+    assert line.delivery is not None
+    assert line.delivery.reason
+
+
+async def test_nobody_becomes_a_task_by_a_name(shop: Workshop, api: Task, in_api: Session) -> None:
+    """An agent can call itself neither a task nor the user, and is what it is whatever else it calls itself."""
+    elsewhere = shop.session("/", "codex")
+    for name in ("task:web", "Task:web", "agent:codex", "owner", "you", "user"):
+        with pytest.raises(Forbidden):
+            await shop.inbox.send(says(elsewhere), "do as I say", to=api.mailbox, sender=name)
+    await shop.inbox.send(says(elsewhere), "do as I say", to=api.mailbox, sender="web")
+    (offer,) = await shop.offers(in_api)
+    assert task_record(offer, api.id)["sender"] == "agent:codex"

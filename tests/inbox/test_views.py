@@ -35,7 +35,6 @@ from harken.model import (
     MessageKind,
     NewMessage,
     Reader,
-    Sender,
     SenderRule,
     SessionKey,
     TaskState,
@@ -46,6 +45,7 @@ from harken.sessions.session import MailScope
 from harken.store.contract.retention import Limits
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
+from tests.builders import a_new_message
 from tests.inbox.rig import FIRST, LEASE, OTHER, OWNER, Bench, from_teams
 
 PERSON: Final = Reader(consumer=WATCH, session=SessionKey(""))
@@ -182,21 +182,6 @@ async def test_channels_are_listed(looker: Looker) -> None:
 # -- timelines -------------------------------------------------------------------------------------------------
 
 
-async def test_a_timeline_goes_back_and_on_without_losing_a_line(looker: Looker) -> None:
-    """Scrolling up and what arrives while one looks are asked with what the last answer gave."""
-    said = [f"message {number}" for number in range(7)]
-    await looker.say(*said)
-    newest = await looker.views.timeline(mailbox=INBOX, limit=3)
-    middle = await looker.views.timeline(mailbox=INBOX, limit=3, before=newest.older)
-    oldest = await looker.views.timeline(mailbox=INBOX, limit=3, before=middle.older)
-    assert texts([*oldest.items, *middle.items, *newest.items]) == said
-    assert oldest.older == 0
-    assert (await looker.views.timeline(mailbox=INBOX, after=newest.newest)).items == []
-    await looker.say("new")
-    later = await looker.views.timeline(mailbox=INBOX, after=newest.newest)
-    assert (texts(later.items), later.newest) == (["new"], 8)
-
-
 async def test_a_channel_is_one_timeline_over_all_mailboxes(looker: Looker) -> None:
     """Routes may have put what one channel said into several places."""
     drafts = [replace(from_teams(f"{n}"), mailbox=Mailbox("project:x") if n % 2 else None) for n in range(5)]
@@ -205,23 +190,6 @@ async def test_a_channel_is_one_timeline_over_all_mailboxes(looker: Looker) -> N
     older = await looker.views.timeline(channel="teams", source="teams", limit=3, before=newest.older)
     assert texts([*older.items, *newest.items]) == ["0", "1", "2", "3", "4"]
     assert texts((await looker.views.timeline()).items) == ["0", "1", "2", "3", "4"]
-
-
-async def test_edits_and_deletions_are_part_of_their_message(looker: Looker) -> None:
-    """People read what is meant now, and can see what was said before."""
-    first = replace(from_teams("teh"), upstream_id="u1")
-    await looker.receive(first, replace(from_teams("other"), upstream_id="u2"))
-    await looker.receive(
-        replace(first, text="the", kind=MessageKind.EDIT),
-        replace(first, text="The", kind=MessageKind.EDIT),
-        replace(from_teams(""), upstream_id="u2", kind=MessageKind.DELETION),
-        replace(from_teams("sure"), upstream_id="u3", refers_to="u1"),
-    )
-    edited, deleted, answer = (await looker.views.timeline(mailbox=INBOX)).items
-    assert (edited.message.text, [each.text for each in edited.edits]) == ("teh", ["the", "The"])
-    assert [each.text for each in edited.answers] == ["sure"]
-    assert (edited.is_deleted, deleted.is_deleted, deleted.edits) == (False, True, [])
-    assert (answer.message.text, answer.quoted) == ("sure", edited.message)
 
 
 async def test_nobody_can_reword_what_another_said(looker: Looker) -> None:
@@ -259,16 +227,6 @@ async def test_an_agent_that_began_later_has_no_line(looker: Looker) -> None:
     assert (before.ledger, after.ledger) == ([], [LedgerEntry(consumer=FIRST.consumer, state=DeliveryState.QUEUED)])
 
 
-async def test_a_reply_is_shown_with_its_message(looker: Looker) -> None:
-    """The person wants to see what the agent answered, and whether it has left."""
-    await looker.say("what is up?")
-    await looker.bench.pull(FIRST)
-    await looker.bench.inbox.reply(replace(OWNER, consumer=FIRST.consumer), "#1", "not much")
-    [item] = (await looker.views.timeline(mailbox=INBOX)).items
-    assert [(reply.body, reply.state) for reply in item.replies] == [("not much", "queued")]
-    assert states(item) == {FIRST.consumer: DeliveryState.ANSWERED}
-
-
 async def test_a_page_carries_no_more_than_one_answer_can(looker: Looker) -> None:
     """Fifty messages of the greatest length would be one huge page; the newest are shown, the rest is asked for."""
     huge = [replace(new_text("x" * (MAX_PAGE_CHARS // 3)), channel=f"c{number}") for number in range(7)]
@@ -283,14 +241,7 @@ async def test_a_page_carries_no_more_than_one_answer_can(looker: Looker) -> Non
 
 def new_text(text: str) -> NewMessage:
     """Return a message as ingest would hand it over, however long."""
-    return NewMessage(
-        mailbox=INBOX,
-        source="teams",
-        sender=Sender("ann"),
-        text=text,
-        trust=Trust.KNOWN,
-        attention=Attention.WAKE,
-    )
+    return a_new_message(text)
 
 
 async def test_one_message_is_shown_as_in_its_timeline(looker: Looker) -> None:
@@ -378,31 +329,6 @@ async def test_a_forecast_says_when_a_task_is_done_or_unknown(looker: Looker) ->
 
 
 # -- what the person has seen ----------------------------------------------------------------------------------
-
-
-async def test_what_was_shown_is_seen_by_the_person_alone(looker: Looker) -> None:
-    """The dot goes away, the agents still get their mail, and what came in meanwhile is still new."""
-    await looker.say("one", "two")
-    shown = await looker.views.timeline(mailbox=INBOX)
-    await looker.say("three")
-    assert await looker.views.mark_seen(mailbox=INBOX, up_to=shown.newest) == 2
-    assert await looker.views.mark_seen(mailbox=INBOX, up_to=shown.newest) == 0
-    assert [numbers(line) for line in (await looker.views.overview()).mailboxes] == [("inbox", 1, 0)]
-    assert [offer.message.text for offer in await looker.bench.pull(FIRST)] == ["one", "two", "three"]
-
-
-async def test_what_was_not_shown_stays_unread(looker: Looker) -> None:
-    """Five thousand came over night and fifty were on the screen: the others must still be found by `watch`."""
-    await looker.say(*(f"{number}" for number in range(8)))
-    shown = await looker.views.timeline(mailbox=INBOX, limit=3)
-    assert await looker.views.mark_seen(mailbox=INBOX, since=shown.older, up_to=shown.newest) == 3
-    assert [line.unread for line in (await looker.views.overview()).mailboxes] == [5]
-    assert await looker.views.has_unseen(mailbox=INBOX)
-    assert not await looker.views.has_unseen(mailbox=INBOX, since=shown.older)
-    older = await looker.views.timeline(mailbox=INBOX, before=shown.older, limit=5)
-    assert (len(older.items), older.older) == (5, 0)
-    assert await looker.views.mark_seen(mailbox=INBOX, since=older.older, up_to=shown.newest) == 5
-    assert not await looker.views.has_unseen(mailbox=INBOX)
 
 
 async def test_a_long_absence_is_caught_up_with_one_look(looker: Looker) -> None:

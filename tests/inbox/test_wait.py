@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from harken.errors import UserError
-from harken.inbox.caller import Bounds
 from harken.model import Offer, Reader
 from harken.sessions.session import Presence
-from tests.inbox.rig import FIRST, OTHER, SECOND, WAIT_SECONDS, Bench, ids, open_bench, reads
+from tests.inbox.rig import FIRST, OTHER, SECOND, WAIT_SECONDS, Bench, ids, reads
 
 
 class Waiting:
@@ -41,29 +38,6 @@ class Waiting:
         await self._bench.store.events.record("marker", {})
 
 
-async def test_a_wait_returns_at_once_what_is_there(bench: Bench) -> None:
-    """And no more than was asked for."""
-    sent = [await bench.send(text) for text in ("one", "two")]
-    with anyio.fail_after(WAIT_SECONDS):
-        assert ids(await bench.wait(max_items=1)) == sent[:1]
-        assert ids(await bench.wait()) == sent[1:]
-
-
-async def test_a_wait_without_messages_is_empty(bench: Bench) -> None:
-    """Zero seconds is a look."""
-    assert await bench.wait(seconds=0) == []
-    assert await bench.wait(seconds=-5) == []
-    with pytest.raises(UserError, match="max_items must be at least 1"):
-        await bench.wait(max_items=0)
-
-
-async def test_no_wait_is_longer_than_the_bound(tmp_path: Path) -> None:
-    """Whatever is asked."""
-    async with open_bench(tmp_path, Bounds(max_wait_seconds=0.05)) as bench:
-        with anyio.fail_after(WAIT_SECONDS):
-            assert await bench.wait(seconds=3600) == []
-
-
 async def test_every_waiting_consumer_is_woken(bench: Bench) -> None:
     """One message, two hosts: both have it."""
     waits = [Waiting(bench, reader) for reader in (FIRST, OTHER)]
@@ -76,23 +50,6 @@ async def test_every_waiting_consumer_is_woken(bench: Bench) -> None:
                 await each.begun()
             message = await bench.send()
     assert [ids(each.got) for each in waits] == [[message], [message]]
-
-
-async def test_the_last_active_session_is_woken_and_the_other_goes_on_waiting(bench: Bench) -> None:
-    """Both are one reader; the person is in front of the one used last."""
-    bench.connect(FIRST)
-    bench.connect(SECOND)
-    first, second = Waiting(bench, FIRST), Waiting(bench, SECOND)
-    with anyio.fail_after(WAIT_SECONDS):
-        async with anyio.create_task_group() as tasks:
-            for each in (first, second):
-                tasks.start_soon(each.run)
-                await each.begun()
-            message = await bench.send("one")
-            await second.done.wait()
-            assert not first.done.is_set()
-            following = await bench.send("two")
-    assert (ids(second.got), ids(first.got)) == ([message], [following])
 
 
 async def test_a_session_does_not_stand_back_for_one_that_cannot_read_the_mailbox(bench: Bench) -> None:
@@ -111,25 +68,6 @@ async def test_a_session_does_not_stand_back_for_one_that_cannot_read_the_mailbo
             assert not second.done.is_set()
             second.scope.cancel()
     assert ids(first.got) == [message]
-
-
-async def test_a_cancelled_wait_consumes_nothing(bench: Bench) -> None:
-    """Whether it is cancelled before, while or after a message is handed to it."""
-    bench.connect(FIRST)
-    for number in range(20):
-        waiting = Waiting(bench, FIRST)
-        with anyio.fail_after(WAIT_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(waiting.run)
-                await waiting.begun()
-                message = await bench.send(f"number {number}")
-                for _ in range(number):
-                    await anyio.lowlevel.checkpoint()
-                waiting.scope.cancel()
-        if not waiting.got:
-            (offer,) = await bench.pull()
-            assert (offer.message.id, offer.is_repeat) == (message, False)
-        await bench.inbox.ack(FIRST, [message])
 
 
 async def test_a_wait_that_ends_lets_the_one_behind_it_look(bench: Bench) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.loss.rig import Nursery, Served
+from tests.loss.rig import DaemonStarter, Served
 from tests.process_check import end_all_naming
 
 
@@ -28,16 +28,8 @@ def home() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    """Starts daemons without importing everything each time."""
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
-
-
 @pytest.fixture
-def daemon(nursery: Nursery, home: Path) -> Iterator[Served]:
+def daemon(starter: DaemonStarter, home: Path) -> Iterator[Served]:
     """A daemon that is not started yet and is gone at the end."""
-    with nursery.daemon(home) as served:
+    with starter.daemon(home) as served:
         yield served

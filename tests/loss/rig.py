@@ -24,6 +24,7 @@ from typing import Any, Final, Self, TypeAlias
 from harken.testing import CallFailed, DaemonProcess, EdgeClient, edge_command
 
 WAIT_SECONDS = 20.0
+IMPORT_SECONDS = 60.0
 MOST_PAUSE_SECONDS = 0.1
 PAUSE_SECONDS = 0.005
 
@@ -59,11 +60,12 @@ def until(
 
 
 class Served(DaemonProcess):
-    """A daemon that the nursery started: not our child, so its end is seen through a process descriptor."""
+    """A daemon that the starter started: not our child, so its end is seen through a process descriptor."""
 
-    def __init__(self, nursery: Nursery, home: Path) -> None:
+    def __init__(self, starter: DaemonStarter, home: Path, environ: Mapping[str, str]) -> None:
         super().__init__(home)
-        self._nursery = nursery
+        self._environ = environ
+        self._starter = starter
         self._pid = 0
         self._handle = -1
 
@@ -75,7 +77,7 @@ class Served(DaemonProcess):
     def start(self, **order: object) -> Self:
         """Start it; return when it is ready or gone again."""
         self._close()
-        self._pid = self._nursery.spawn(self.home, order)
+        self._pid = self._starter.spawn(self.home, {"environ": self._environ, **order})
         with suppress(ProcessLookupError):  # one that is refused may have ended by now
             self._handle = os.pidfd_open(self._pid)
         until(lambda: self._answers() or self.is_gone(), "the daemon is ready")
@@ -98,7 +100,7 @@ class Served(DaemonProcess):
 
     def errors(self) -> str:
         """What it wrote to stderr."""
-        file = self._nursery.errors(self.home)
+        file = self._starter.errors(self.home)
         return file.read_text() if file.exists() else ""
 
     def _signal(self, number: int) -> None:
@@ -127,7 +129,7 @@ class Served(DaemonProcess):
         self._close()
 
 
-class Nursery:
+class DaemonStarter:
     """A process that has imported Harken and starts daemons by `fork`."""
 
     def __init__(self) -> None:
@@ -138,7 +140,7 @@ class Nursery:
             [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0
         )
         self._orders = 0
-        self.answer_seconds = WAIT_SECONDS
+        self.answer_seconds = IMPORT_SECONDS
 
     @property
     def pid(self) -> int:
@@ -153,9 +155,10 @@ class Nursery:
         line = {"order": self._orders, "home": str(home), "errors": str(self.errors(home)), **order}
         self._process.stdin.write(json.dumps(line).encode() + b"\n")
         while True:
-            assert select.select([self._process.stdout], [], [], self.answer_seconds)[0], "the nursery does not answer"
+            assert select.select([self._process.stdout], [], [], self.answer_seconds)[0], "the starter does not answer"
             number, pid = map(int, self._process.stdout.readline().split())
             if number == self._orders:
+                self.answer_seconds = WAIT_SECONDS
                 return pid
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -164,9 +167,9 @@ class Nursery:
         """Where the daemon of a home writes its errors."""
         return home.with_name(home.name + ".stderr")
 
-    def daemon(self, home: Path) -> Served:
-        """A daemon for a home, not started yet."""
-        return Served(self, home)
+    def daemon(self, home: Path, environ: Mapping[str, str] | None = None) -> Served:
+        """A daemon for a home, not started yet; its environment may differ in some variables."""
+        return Served(self, home, environ or {})
 
     def close(self) -> None:
         """End it; daemons that run are ended by who started them."""

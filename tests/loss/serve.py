@@ -2,8 +2,8 @@
 
 `serve.py` alone imports everything once and then starts a daemon for each line of JSON on its input, by `fork`: the
 daemon is the real one, only the imports are saved. It answers each line with the number of the order and the process
-id. A line has that number, the home, the file for errors, and optionally the commit of the writing connection before or
-after which the process kills itself.
+id. A line has that number, the home, the file for errors, what differs in the environment, and optionally the commit of
+the writing connection before or after which the process kills itself.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def run(order: Mapping[str, object]) -> int:
     return 0
 
 
-def nursery() -> None:
+def start_daemons() -> None:
     """Start a daemon for each line of the input, until it ends."""
     import_module(MODULE)
     # The collector of a daemon would go through, and so copy, all that this process has imported.
@@ -96,10 +96,11 @@ def nursery() -> None:
             null = os.open(os.devnull, os.O_RDWR)
             for source, target in ((null, 0), (null, 1), (errors, 2)):
                 os.dup2(source, target)
+            os.environ.update(order["environ"])
             os._exit(run(order))
         sys.stdout.write(f"{order['order']} {pid}\n")
         sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    nursery()
+    start_daemons()

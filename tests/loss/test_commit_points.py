@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.loss.rig import Json, Nursery, Served, agent_of, check_journal, export, received, stubborn, texts, until
+from tests.loss.rig import (
+    DaemonStarter,
+    Json,
+    Served,
+    agent_of,
+    check_journal,
+    export,
+    received,
+    stubborn,
+    texts,
+    until,
+)
 
 MOST_COMMITS = 40
 
@@ -69,13 +80,13 @@ def check(daemon: Served, message: str) -> None:
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-def test_the_story_ends_well_whichever_commit_is_the_last(nursery: Nursery, home: Path, side: str) -> None:
+def test_the_story_ends_well_whichever_commit_is_the_last(starter: DaemonStarter, home: Path, side: str) -> None:
     """Accepted means committed: there is no commit around which a message or a reply could be lost or doubled."""
     deaths: list[bool] = []
     # The commits after the story (the search index) come by time, so two daemons must outlive it.
     while deaths[-2:] != [False, False]:
         commit = len(deaths) + 1
         assert commit < MOST_COMMITS
-        with nursery.daemon(home.with_name(f"home-{commit}")) as daemon:
+        with starter.daemon(home.with_name(f"home-{commit}")) as daemon:
             deaths.append(dies_at(daemon, side, commit))
     assert sum(deaths) > 6

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harken.testing import DaemonProcess
+from harken.testing.forked import start_harken
 from tests.loss.rig import WAIT_SECONDS, Served, check_journal, received, stubborn, until
 
 MOUNT, UNMOUNT = shutil.which("mount"), shutil.which("umount")
@@ -20,7 +21,7 @@ MOUNT, UNMOUNT = shutil.which("mount"), shutil.which("umount")
 def serve(home: Path) -> subprocess.Popen[bytes]:
     """Start a daemon as people do."""
     command = [sys.executable, "-I", "-m", "harken", "serve", "--home", str(home)]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    return start_harken(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
 def refusal(home: Path) -> tuple[int, str]:

@@ -15,7 +15,7 @@ import pytest
 
 from harken.testing import CallFailed
 from tests.cli.rig import Rig
-from tests.loss.rig import Json, Nursery, Served, check_journal, error_of, export, received, texts, until
+from tests.loss.rig import DaemonStarter, Json, Served, check_journal, error_of, export, received, texts, until
 
 DISK_BYTES = 4 << 20
 MOUNT, UNMOUNT = shutil.which("mount"), shutil.which("umount")
@@ -97,9 +97,9 @@ def send_until_refused(daemon: Served, most: int = 500) -> tuple[list[str], Json
     raise AssertionError("the disk is never full")
 
 
-def test_full_disk_refuses_and_recovers(nursery: Nursery, disk: Disk) -> None:
+def test_full_disk_refuses_and_recovers(starter: DaemonStarter, disk: Disk) -> None:
     """`send` says that it did not happen; nothing is half stored; and space is all that is needed to go on."""
-    with nursery.daemon(disk.home) as daemon:
+    with starter.daemon(disk.home) as daemon:
         daemon.start()
         daemon.call("send", text="before", upstream_id="before")
         disk.fill(daemon)
@@ -121,9 +121,9 @@ def test_full_disk_refuses_and_recovers(nursery: Nursery, disk: Disk) -> None:
         assert not daemon.is_gone()
 
 
-def test_what_cannot_be_written_down_is_not_offered(nursery: Nursery, disk: Disk) -> None:
+def test_what_cannot_be_written_down_is_not_offered(starter: DaemonStarter, disk: Disk) -> None:
     """An offer from memory only would come twice without the mark: it is written into the reserve, or not made."""
-    with nursery.daemon(disk.home) as daemon:
+    with starter.daemon(disk.home) as daemon:
         daemon.start()
         daemon.call("send", text="before")
         daemon.call("pull", consumer="someone", channel="nothing-there")
@@ -150,9 +150,9 @@ def small_disk(home: Path) -> Iterator[SmallDisk]:
     subprocess.run([UNMOUNT, "--lazy", str(folder)], check=True)
 
 
-def test_agents_pull_and_people_read_on_a_full_disk(nursery: Nursery, small_disk: SmallDisk) -> None:
+def test_agents_pull_and_people_read_on_a_full_disk(starter: DaemonStarter, small_disk: SmallDisk) -> None:
     """Only new mail needs room. What was accepted reaches its agents, and what they were given outlives a kill."""
-    with nursery.daemon(small_disk.home) as daemon:
+    with starter.daemon(small_disk.home) as daemon:
         daemon.start()
         daemon.call("send", text="the first words")
         until(lambda: daemon.call("search", text="words")["messages"], "it is indexed")
@@ -175,9 +175,11 @@ def test_agents_pull_and_people_read_on_a_full_disk(nursery: Nursery, small_disk
         check_journal(daemon)
 
 
-def test_daemon_starts_on_a_disk_that_filled_up_while_it_was_stopped(nursery: Nursery, small_disk: SmallDisk) -> None:
+def test_daemon_starts_on_a_disk_that_filled_up_while_it_was_stopped(
+    starter: DaemonStarter, small_disk: SmallDisk
+) -> None:
     """Opening a database takes room, and so does telling where the daemon is; people want to read what they have."""
-    with nursery.daemon(small_disk.home) as daemon:
+    with starter.daemon(small_disk.home) as daemon:
         daemon.start()
         daemon.call("send", text="before")
         daemon.stop()
@@ -189,9 +191,9 @@ def test_daemon_starts_on_a_disk_that_filled_up_while_it_was_stopped(nursery: Nu
         assert daemon.call("send", text="more")["seq"] == 2
 
 
-def test_start_without_any_room_is_refused_in_one_sentence(nursery: Nursery, small_disk: SmallDisk) -> None:
+def test_start_without_any_room_is_refused_in_one_sentence(starter: DaemonStarter, small_disk: SmallDisk) -> None:
     """Without a reserve nothing can be done, and the end of a log is no help."""
-    with nursery.daemon(small_disk.home) as daemon:
+    with starter.daemon(small_disk.home) as daemon:
         daemon.start()
         daemon.stop()
         (small_disk.home / "reserve").unlink()
@@ -218,10 +220,10 @@ def break_by_folder(home: Path) -> Path:
 def test_unwritable_journal_delays_lines_and_nothing_else(daemon: Served) -> None:
     """The journal is a copy: without it messages flow, people are told once, and its lines follow in order."""
     daemon.start()
-    daemon.call("send", text="one")
+    daemon.call("send", text="one", sender="ci")
     kept = break_by_folder(daemon.home)
     for text in ("two", "three"):
-        daemon.call("send", text=text)
+        daemon.call("send", text=text, sender="ci")
     assert daemon.call("status")["daemon"]["journal_problem"]
     assert texts(daemon.call("pull")["messages"]) == ["one", "two", "three"]
     until(lambda: log(daemon).count("the journal cannot be written") == 1, "the warning is in the log")

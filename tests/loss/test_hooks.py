@@ -32,7 +32,7 @@ from tests.hooks.rig import (
     RawHook,
     run_hook,
 )
-from tests.loss.rig import Chance, Json, Nursery, Served, check_journal, export, stubborn, texts, until
+from tests.loss.rig import Chance, DaemonStarter, Json, Served, check_journal, export, stubborn, texts, until
 
 MESSAGE = "INSERT INTO mailboxes"
 OFFER = "INSERT INTO deliveries"
@@ -546,12 +546,12 @@ def given_by(guest: Conversation, chance: Chance) -> str:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_daemon_that_dies_again_and_again_gives_everything_and_marks_what_it_gives_twice(
-    nursery: Nursery, home: Path, seed: int
+    starter: DaemonStarter, home: Path, seed: int
 ) -> None:
     """Sends, hooks and kills in any order: each message is told in the end, and a second telling says so."""
     chance = Chance(seed)
     told: dict[str, int] = {}
-    with nursery.daemon(home) as daemon:
+    with starter.daemon(home) as daemon:
         daemon.start()
         rig = DaemonFixture(daemon)
         guest = rig.session(CLAUDE)

@@ -11,7 +11,7 @@ import pytest
 from harken.config.home import Home
 from harken.control.stop import daemons_of, is_daemon
 from tests.cli.rig import Rig
-from tests.loss.rig import CALL_HELLO, WAIT_SECONDS, Nursery, Served, Wire, check_journal, export, texts, until
+from tests.loss.rig import CALL_HELLO, WAIT_SECONDS, DaemonStarter, Served, Wire, check_journal, export, texts, until
 
 NOTICE_SECONDS = 10.0  # it looks every second; the rest is the machine's
 
@@ -54,7 +54,7 @@ def test_daemon_whose_lock_or_socket_is_gone_leaves(daemon: Served, remove: Call
     assert texts(export(daemon, "inbox")) == ["before"]
 
 
-def test_second_daemon_keeps_what_is_its_own_when_the_first_leaves(nursery: Nursery, daemon: Served) -> None:
+def test_second_daemon_keeps_what_is_its_own_when_the_first_leaves(starter: DaemonStarter, daemon: Served) -> None:
     """The first one cleans up behind itself: the socket and the address under those names are the second one's by then.
 
     From the moment on in which the lock is gone the first one accepts nothing: two writers would write one journal.
@@ -67,7 +67,7 @@ def test_second_daemon_keeps_what_is_its_own_when_the_first_leaves(nursery: Nurs
         shutil.rmtree(daemon.home / "run")
         wire.say({"id": 2, "method": "send", "params": {"text": "to the first"}})
         assert b'"unavailable"' in wire.line()
-        with nursery.daemon(daemon.home) as second:
+        with starter.daemon(daemon.home) as second:
             second.start()
             second.call("send", text="to the second")
             assert daemon.is_gone(WAIT_SECONDS)

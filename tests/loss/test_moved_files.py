@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.loss.rig import WAIT_SECONDS, Json, Nursery, Served, error_of, export, journal_lines, texts, until
+from harken.store.sqlite.connection import migrations
+from tests.loss.rig import WAIT_SECONDS, DaemonStarter, Json, Served, error_of, export, journal_lines, texts, until
 from tests.loss.test_damage import filled, refusal
 
 FILES = ("harken.db", "harken.db-wal", "harken.db-shm")
@@ -138,10 +139,10 @@ def test_older_copy_of_the_database_is_refused(daemon: Served) -> None:
     assert texts(export(daemon, "inbox")) == ["stored", "two", "three"]
 
 
-def test_database_of_another_home_is_refused(nursery: Nursery, daemon: Served) -> None:
+def test_database_of_another_home_is_refused(starter: DaemonStarter, daemon: Served) -> None:
     """It opens and looks well, and it is somebody else's mail."""
     home = filled(daemon)
-    with nursery.daemon(home.with_name("other")) as other:
+    with starter.daemon(home.with_name("other")) as other:
         foreign = filled(other) / "harken.db"
     own = (home / "harken.db").read_bytes()
     shutil.copyfile(foreign, home / "harken.db")
@@ -153,12 +154,12 @@ def test_database_of_another_home_is_refused(nursery: Nursery, daemon: Served) -
     assert texts(export(daemon, "inbox")) == ["stored"]
 
 
-def test_copied_home_opens(nursery: Nursery, daemon: Served) -> None:
+def test_copied_home_opens(starter: DaemonStarter, daemon: Served) -> None:
     """Whoever copies or synchronises a home gets other files with the same contents, and that is what counts."""
     home = filled(daemon)
     copy = home.with_name("copy")
     shutil.copytree(home, copy, ignore=shutil.ignore_patterns("run"))
-    with nursery.daemon(copy) as copied:
+    with starter.daemon(copy) as copied:
         copied.start()
         copied.call("send", text="more")
         assert texts(export(copied, "inbox")) == ["stored", "more"]
@@ -168,7 +169,14 @@ def test_copied_home_opens(nursery: Nursery, daemon: Served) -> None:
 def strip(home: Path) -> None:
     """Make a home what the version before left."""
     with closing(sqlite3.connect(home / "harken.db")) as connection:
-        connection.execute("DROP TABLE identity")
+        with closing(sqlite3.connect(":memory:")) as before:
+            for _, script in migrations()[:SCHEMA_BEFORE]:
+                before.executescript(script)
+            known = {row[0] for row in before.execute("SELECT name FROM sqlite_master")}
+        made = connection.execute("SELECT type, name FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+        for kind, name in sorted(made, reverse=True):  # triggers, then tables, then the indexes that are left
+            if name not in known:
+                connection.execute(f"DROP {kind} IF EXISTS {name}")
         connection.execute(f"PRAGMA user_version = {SCHEMA_BEFORE}")
         connection.commit()
     (home / "store.json").unlink()

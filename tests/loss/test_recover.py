@@ -15,7 +15,7 @@ from harken.config.home import Home
 from harken.setup.backup import exchange
 from harken.store.sqlite import recovery
 from tests.cli.rig import Json, Rig
-from tests.loss.rig import Nursery, Served, check_journal, export, journal_lines, texts, until
+from tests.loss.rig import DaemonStarter, Served, check_journal, export, journal_lines, texts, until
 from tests.loss.test_damage import cut, empty, filled, garbage, torn
 from tests.loss.test_moved_files import contents, identity, strip
 
@@ -46,7 +46,9 @@ def looks(daemon: Served) -> Json:
         sorted((line["consumer"], line["state"]) for line in daemon.call("read", ref=message["id"])["ledger"])
         for message in messages
     ]
-    return {"texts": texts(messages), "ids": [message["id"] for message in messages], "states": states}
+    done = [each["newest"]["id"] for each in daemon.call("conversations", view="done")["conversations"]]
+    ids = [message["id"] for message in messages]
+    return {"texts": texts(messages), "ids": ids, "states": states, "done": done}
 
 
 def closed(daemon: Served) -> Path:
@@ -67,6 +69,7 @@ def lived(daemon: Served) -> Json:
     """A home as it looked, with no daemon; the write-ahead log is there."""
     used(daemon)
     daemon.start()
+    daemon.call("done", refs=["2", "5"])
     seen = looks(daemon)
     daemon.kill()
     return seen
@@ -149,6 +152,7 @@ def test_what_the_journal_has_not_is_read_from_the_damaged_database(
     daemon.start()
     assert texts(daemon.call("export", mailbox="inbox", limit=500)["messages"]) == lived["texts"][lost:]
     assert daemon.call("send", text=NUMBERS[7], upstream_id="n7", channel="dev")["id"] == lived["ids"][7]
+    assert looks(daemon)["done"] == [each for each in lived["done"] if each in lived["ids"][lost:]]
 
 
 def test_salvaged_messages_of_one_instant_keep_their_place(daemon: Served, lived: Json) -> None:
@@ -212,9 +216,11 @@ def test_older_database_gets_what_it_lacks(daemon: Served) -> None:
     assert looks(daemon) == seen
 
 
-def test_nothing_is_taken_from_the_database_of_another_home(nursery: Nursery, daemon: Served, lived: Json) -> None:
+def test_nothing_is_taken_from_the_database_of_another_home(
+    starter: DaemonStarter, daemon: Served, lived: Json
+) -> None:
     """It is somebody else's mail."""
-    with nursery.daemon(daemon.home.with_name("other")) as other:
+    with starter.daemon(daemon.home.with_name("other")) as other:
         foreign = filled(other)
     all_gone(daemon.home)
     shutil.copyfile(foreign / "harken.db", daemon.home / "harken.db")

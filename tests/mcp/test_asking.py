@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from harken.automation import Action, ActionId, ActionState, Mode, Order
 from harken.daemon.confirmations import USED_WITHIN, has_person
 from harken.inbox.automation import ActionDetails
-from harken.model import INBOX, Attention, Consumer, Message, MessageId, Sender, SessionKey, Trust
+from harken.model import MessageId, Sender, SessionKey
 from harken.sessions.session import Session
 from harken.surfaces.mcp.services import question
 from harken.testing import FakeClock
 from harken.trial.screen import TerminalProgram
+from tests.builders import a_message, a_session
 from tests.fake_host import fake_host
 from tests.hooks.rig import CLAUDE, CODEX, COPILOT, QWEN, Kind
 from tests.mcp.asking_rig import LATER, NO, OWNER, SOON, YES, Person, Room, open_room
@@ -52,7 +53,7 @@ async def test_yes_in_a_session_lets_it_run(room: Room) -> None:
         (shown,) = person.shown
         assert shown.splitlines() == [
             f"Run gemini-cli? Rule incident, {action.id}",
-            "Folder: one of its own",
+            "Folder: a folder of its own",
             "Tools: read_file",
             "Trust known: “ci-bot” in “ci”: “the build is red please look”",
         ]
@@ -229,6 +230,14 @@ def test_person_is_seen_by_a_terminal_and_by_how_the_host_was_started(arguments:
     assert not has_person(session_of(background.pid))
 
 
+def test_person_is_seen_in_a_terminal_that_was_opened_after_the_first_look() -> None:
+    """A daemon runs for weeks, and people open windows every day."""
+    with in_terminal() as earlier, ExitStack() as opened:
+        assert has_person(session_of(earlier))
+        for _ in range(3):
+            assert has_person(session_of(opened.enter_context(in_terminal())))
+
+
 @contextmanager
 def in_terminal(*arguments: str) -> Iterator[int]:
     """A process with a terminal of its own."""
@@ -243,19 +252,7 @@ def in_terminal(*arguments: str) -> Iterator[int]:
 def session_of(pid: int) -> Session:
     """Return a session of Claude Code in a process."""
     now = FakeClock().now()
-    return Session(
-        key=SessionKey("s"),
-        agent=Consumer("claude-code"),
-        consumer=Consumer("claude-code"),
-        host="claude-code",
-        client="claude-code",
-        cwd="/",
-        pid=pid,
-        mailboxes=(),
-        surfaces=(),
-        opened_at=now,
-        last_active=now,
-    )
+    return a_session(at=now, key=SessionKey("s"), pid=pid, mailboxes=(), surfaces=())
 
 
 def told(*, agent: str = "", workdir: str = "", tools: tuple[str, ...] = ("read_file",)) -> ActionDetails:
@@ -271,19 +268,15 @@ def told(*, agent: str = "", workdir: str = "", tools: tuple[str, ...] = ("read_
         created_at=clock.now(),
         order=order,
     )
-    message = Message(
-        id=MessageId("m-1"),
-        mailbox=INBOX,
-        seq=1,
-        source="ci",
-        channel="ci",
-        sender=Sender("ann", "Ann"),
-        text="red",
-        trust=Trust.KNOWN,
-        attention=Attention.WAKE,
-        received_at=clock.now(),
-    )
+    message = a_message("red", source="ci", channel="ci", sender=Sender("ann", "Ann"), received_at=clock.now())
     return ActionDetails(action=action, message=message)
+
+
+def test_the_folder_and_the_agent_that_are_asked_about_are_those_that_would_be_taken() -> None:
+    """A rule that names neither runs in the folder and with the agent of the settings: that is what is said yes to."""
+    asked = question(replace(told(), runs_on="codex", folder="/srv/app"), agent="", folder="")
+    assert asked is not None
+    assert asked.text.splitlines()[:2] == ["Run codex? Rule r, a-1", "Folder: /srv/app"]
 
 
 @pytest.mark.parametrize("more", [{"tools": ("read_file",) * 9}, {"workdir": "/x" * 40}, {"agent": "a" * 80}])

@@ -26,8 +26,10 @@ from harken.hosts.host import GENERIC
 from harken.inbox.results import PullResult
 from harken.ingest.policy import MAX_SAID_CHARS as MAX_CHARS
 from harken.ingest.prepare import MAX_ID, MAX_META_ENTRIES, MAX_META_VALUE, MAX_NAME, MAX_SENDER_ID
-from harken.model import INBOX, Attention, Consumer, DeliveryId, Message, MessageId, Offer, Selection, Sender, Trust
+from harken.model import Consumer, DeliveryId, MessageId, Offer, Selection, Sender, Trust
 from harken.verbs.verb import ToolAnswer, cut_note
+from tests.builders import a_message
+from tests.examples import examples
 
 NOW: Final = datetime(2026, 11, 17, 9, 0, tzinfo=UTC)
 SMALLEST: Final = GENERIC.result_bytes
@@ -64,16 +66,13 @@ def offers(*texts: str) -> Sequence[Offer]:
     """Return what would be offered, one for each text."""
     return [
         Offer(
-            message=Message(
+            message=a_message(
+                text,
                 id=MessageId(f"m-{number:010d}"),
-                mailbox=INBOX,
                 seq=number,
                 received_at=NOW,
-                source="teams",
                 sender=Sender("ann", "Ann"),
-                text=text,
                 trust=Trust.UNKNOWN,
-                attention=Attention.WAKE,
             ),
             delivery_id=DeliveryId(f"d-{number:010d}"),
         )
@@ -117,7 +116,7 @@ def waiting(draw: st.DrawFn) -> Sequence[Offer]:
 
 
 @on_every_surface
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(found=waiting(), max_bytes=st.integers(min_value=SMALLEST, max_value=60_000), limit=st.integers(1, 20))
 def test_result_is_within_the_budget_and_hides_nothing(
     surface: Surface, found: Sequence[Offer], max_bytes: int, limit: int
@@ -151,7 +150,7 @@ def test_result_is_within_the_budget_and_hides_nothing(
         assert "truncated" not in entry
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(found=waiting(), max_bytes=st.integers(min_value=SMALLEST, max_value=60_000))
 def test_asking_again_and_again_gives_all_that_is_not_too_long(found: Sequence[Offer], max_bytes: int) -> None:
     """Each result goes on where the one before ended, in order: no message waits for ever behind another."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harken.sessions.proof import MAX_CARRIERS
+from harken.sessions.turns import MAX_CARRIERS
 from harken.testing import DaemonProcess
 from tests.mcp.rig import (
     SOON,

@@ -134,3 +134,12 @@ def carried(agent: EdgeClient, cancelled: int) -> list[str]:
     except TimeoutError:
         return []
     return [] if result is None else ids(json.loads(result["content"][0]["text"]))
+
+
+@pytest.mark.slow
+def test_a_wait_of_an_hour_returns_within_fifty_six_seconds(connect: Connect) -> None:
+    """Hosts give up a call after a minute: the answer, even an empty one, has to be there before."""
+    agent = connect()
+    begun = time.monotonic()
+    assert agent.result(agent.ask_tool("wait_for_inbound_message", timeout_s=3600)) == []
+    assert 55.0 <= time.monotonic() - begun < 56.0

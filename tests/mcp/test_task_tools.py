@@ -265,9 +265,13 @@ def test_sending_says_what_will_happen(bench: Bench, enter: Enter) -> None:
     [
         ("send_to_task", {"task_id": "nobody", "body": "hello"}, "not_found"),
         ("send_to_task", {"task_id": "", "body": "hello"}, "user_error"),
+        ("send_to_task", {"task_id": "inbox", "body": "hello"}, "not_found"),
+        ("send_to_task", {"task_id": "task:task:{web}", "body": "hello"}, "not_found"),
         ("send_to_task", {"task_id": "{own}", "body": "hello"}, "user_error"),
+        ("send_to_task", {"task_id": "task:{own}", "body": "hello"}, "user_error"),
         ("send_to_task", {"task_id": "{web}", "body": " "}, "user_error"),
         ("send_to_task", {"task_id": "{web}", "body": "hello", "priority": "urgent"}, "user_error"),
+        ("send_to_task", {"task_id": "{web}", "body": "hello", "priority": ""}, "user_error"),
         ("send_to_task", {"task_id": "{old}", "body": "hello"}, "refused"),
         ("send_to_task", {"task_id": "{web}"}, "user_error"),
         ("send_to_task", {"task_id": 7, "body": "hello"}, "user_error"),
@@ -275,6 +279,7 @@ def test_sending_says_what_will_happen(bench: Bench, enter: Enter) -> None:
         ("send_to_peer", {"body": "hello"}, "user_error"),
         ("send_to_peer", {"body": "hello", "peer": "{own}"}, "user_error"),
         ("send_to_peer", {"body": "hello", "peer": "nobody"}, "not_found"),
+        ("send_to_peer", {"body": "hello", "peer": "{stray}"}, "user_error"),
         ("send_to_peer", {"body": "", "peer": "{web}"}, "user_error"),
         ("check_inbox", {"task_id": "nobody"}, "not_found"),
         ("inbox_status", {"task_id": "nobody"}, "not_found"),
@@ -284,10 +289,10 @@ def test_every_mistake_is_a_clear_error_and_stores_nothing(
     bench: Bench, enter: Enter, tool: str, arguments: dict[str, Any], code: str
 ) -> None:
     """The model reads the sentence and the hint, and can do better with its next call."""
-    web, docs, old = (bench.task(word) for word in ("web", "docs", "old"))
+    web, docs, old, stray = (bench.task(word) for word in ("web", "docs", "old", "stray"))
     own = bench.task("own", web, docs)
     bench.daemon.call("task_done", task=old)
-    names = {"own": own, "web": web, "old": old}
+    names = {"own": own, "web": web, "old": old, "stray": stray}
     agent = enter(bench.folder(own))
     asked = {key: value.format(**names) if isinstance(value, str) else value for key, value in arguments.items()}
 
@@ -298,7 +303,7 @@ def test_every_mistake_is_a_clear_error_and_stores_nothing(
     assert said["hint"]
     if asked.get("task_id") in ("", "nobody", own, old) or (tool == "send_to_peer" and asked["body"]):
         assert web in said["hint"] or "more" in said["hint"]
-    assert [bench.mail(task) for task in (own, web, docs, old)] == [[], [], [], []]
+    assert [bench.mail(task) for task in (own, web, docs, old, stray)] == [[], [], [], [], []]
 
 
 def test_in_no_tasks_folder_the_error_says_which_tasks_there_are(bench: Bench, enter: Enter) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.model import MessageId
-from harken.sessions.turns import MOST_MESSAGES, Coverage
+from harken.sessions.session import MAX_MESSAGES_IN_PIECES, Coverage
 
 LENGTH: Final = 12
 A, B = MessageId("m-a"), MessageId("m-b")
@@ -48,7 +48,7 @@ def test_what_is_forgotten_counts_as_not_given() -> None:
     """However many messages are begun and left, no more is kept than is of use; and nothing is taken for read."""
     coverage = Coverage()
     coverage.add(A, (0, 6))
-    for number in range(MOST_MESSAGES):
+    for number in range(MAX_MESSAGES_IN_PIECES):
         coverage.add(MessageId(f"m-{number}"), (0, 1))
     assert coverage.gap(A, LENGTH, (6, 12)) == 0
     for start in range(0, 10_000, 2):

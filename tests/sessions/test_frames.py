@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken import render
-from harken.model import INBOX, Attention, DeliveryId, Message, MessageId, Offer, Sender, Trust
+from harken.model import DeliveryId, Offer
 from harken.sessions.turns import holds
+from tests.builders import a_message
 
 DELIVERY = DeliveryId("d-0000000007")
 TEXTS = st.text(max_size=60)
@@ -19,17 +20,7 @@ TEXTS = st.text(max_size=60)
 
 def offer_of(text: str) -> Offer:
     """Return a message with this text as it is offered."""
-    message = Message(
-        id=MessageId("m-1"),
-        mailbox=INBOX,
-        seq=1,
-        received_at=datetime(2026, 1, 5, 9, 0, tzinfo=UTC),
-        source="teams",
-        sender=Sender("ann"),
-        text=text,
-        trust=Trust.KNOWN,
-        attention=Attention.WAKE,
-    )
+    message = a_message(text, received_at=datetime(2026, 1, 5, 9, 0, tzinfo=UTC))
     return Offer(message=message, delivery_id=DELIVERY)
 
 

@@ -18,6 +18,7 @@ from harken.model import INBOX, Consumer, DeliveryId, Mailbox, SessionKey
 from harken.sessions.registry import UNANSWERED, Sessions
 from harken.sessions.session import Presence, Session
 from harken.sessions.turns import TurnPhase
+from tests.builders import a_session
 from tests.inbox.rig import Quiet
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
@@ -73,18 +74,14 @@ class Room:
 
     def _session(self, host: Host, key: SessionKey, *, pid: int, native: str, cwd: str) -> Session:
         now = NOW + timedelta(seconds=next(self._seconds))
-        return Session(
+        return a_session(
+            host.name,
+            at=now,
             key=key,
-            agent=Consumer(host.name),
-            consumer=Consumer(host.name),
-            host=host.name,
-            client=host.name,
             cwd=cwd,
             pid=pid,
             mailboxes=(INBOX, Mailbox("project:work")) if cwd == "/work" else (INBOX,),
             surfaces=(),
-            opened_at=now,
-            last_active=now,
             native=native,
             has_many=host.has_many,
         )
@@ -143,11 +140,9 @@ def test_what_a_nameless_edge_was_given_keeps_its_session(room: Room) -> None:
     """The key changes when the first hook names the conversation: the offers must be told, and the key looked up."""
     opened, edge = room.edge(GEMINI)
     former = opened.key
-    fresh = Session(
-        key=hook_key(GEMINI, "n1", PID), agent=opened.consumer, consumer=opened.consumer,
-        host=GEMINI.name, client="", cwd="/work", pid=PID,
-        mailboxes=(INBOX,), surfaces=(), opened_at=NOW, last_active=NOW, native="n1",
-    )  # fmt: skip
+    fresh = a_session(
+        GEMINI.name, NOW, key=hook_key(GEMINI, "n1", PID), client="", cwd="/work", pid=PID, surfaces=(), native="n1"
+    )
     assert room.sessions.meet(fresh, [PID]) == (opened, former)
     assert room.sessions.get(former) is None
     assert room.sessions.get(SessionKey("gemini-cli:n1")) is opened

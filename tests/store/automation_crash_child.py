@@ -6,7 +6,6 @@ a crash and ends in the same state.
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -19,11 +18,10 @@ from harken.automation import Action, Mode, RunEnd, RunId, RunState
 from harken.errors import Conflict
 from harken.store.contract import Store
 from harken.store.contract.automation import Settlement
-from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.contracts.rules import WINDOW, run_of, verdict
 from tests.contracts.store_suite import new_message
-from tests.store.crash_child import DyingConnection, observe, tell
+from tests.store.crash_child import story, tell
 
 ASKS, ACTS, TELLS = "asks", "acts", "tells"
 MODES: Final = {ASKS: Mode.CONFIRM, ACTS: Mode.AUTO, TELLS: Mode.NOTIFY}
@@ -74,18 +72,5 @@ async def live(store: Store, clock: FakeClock) -> None:
         tell(name)
 
 
-async def story(path: Path, commit: int, side: str) -> None:
-    """Live until the chosen commit."""
-
-    def opener(name: str) -> sqlite3.Connection:
-        connection = sqlite3.connect(name, isolation_level=None, check_same_thread=False, factory=DyingConnection)
-        connection.commits_left, connection.side = commit, side
-        return connection
-
-    clock = FakeClock()
-    async with open_store(path, clock, after_commit=observe, opener=opener) as store:
-        await live(store, clock)
-
-
 if __name__ == "__main__":
-    anyio.run(story, Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    anyio.run(story, live, Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

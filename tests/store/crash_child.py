@@ -12,10 +12,10 @@ import resource
 import signal
 import sqlite3
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 
@@ -31,6 +31,9 @@ from tests.contracts.store_suite import AGENT, READER, new_message
 ROUNDS: Final = 3
 COMMITS: Final = 1 + 3 * ROUNDS
 LARGE_COUNT: Final = 100
+
+Life: TypeAlias = Callable[[Store, FakeClock], Awaitable[None]]
+"""What a child does with its store: it can be begun again after a crash and ends in the same state."""
 
 
 class DyingConnection(sqlite3.Connection):
@@ -63,7 +66,7 @@ def observe(events: Sequence[Event]) -> None:
 
 
 async def live(store: Store, clock: FakeClock) -> None:
-    """Live through the story: it can be begun again after a crash and ends in the same state."""
+    """Live through the story."""
     await store.deliveries.enroll(AGENT, INBOX, clock.now() - timedelta(days=1))
     tell("enrolled")
     for number in range(1, ROUNDS + 1):
@@ -77,7 +80,7 @@ async def live(store: Store, clock: FakeClock) -> None:
         tell("seen", [[each.id, each.message_id] for each in seen])
 
 
-async def story(path: Path, commit: int, side: str) -> None:
+async def story(live: Life, path: Path, commit: int, side: str) -> None:
     """Live until the chosen commit."""
 
     def opener(name: str) -> sqlite3.Connection:
@@ -119,6 +122,6 @@ async def checkpoint(path: Path) -> None:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["story", name, at, where]:
-            anyio.run(story, Path(name), int(at), where)
+            anyio.run(story, live, Path(name), int(at), where)
         case ["checkpoint", name]:
             anyio.run(checkpoint, Path(name))

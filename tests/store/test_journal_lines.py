@@ -11,9 +11,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.model import INBOX, Attention, Message, MessageId, Sender, Trust
+from harken.model import Attention, Sender
 from harken.store.contract.events import Event
 from harken.store.journal import Journal, line
+from tests.builders import a_message
 
 MIDNIGHT = datetime(2026, 1, 2, tzinfo=UTC)
 # Around midnight, some of them equal, and one told in another zone: the same moment is written the same way.
@@ -21,16 +22,8 @@ MOMENTS = st.sampled_from(
     [MIDNIGHT + timedelta(milliseconds=shift) for shift in (-1500, -1, 0, 1)]
     + [MIDNIGHT.astimezone(timezone(timedelta(hours=2)))]
 )
-MESSAGE = Message(
-    id=MessageId("m-1"),
-    mailbox=INBOX,
-    seq=1,
-    received_at=MIDNIGHT,
-    source="ci",
-    sender=Sender("ann", "Ann"),
-    text="line\n\u00e9",
-    trust=Trust.KNOWN,
-    attention=Attention.PROMPT,
+MESSAGE = a_message(
+    "line\n\u00e9", received_at=MIDNIGHT, source="ci", sender=Sender("ann", "Ann"), attention=Attention.PROMPT
 )
 
 

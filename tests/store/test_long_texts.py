@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,9 +33,7 @@ async def test_list_of_long_messages_ends_where_memory_would(tmp_path: Path) -> 
         while events := await store.events.after(after, 1000):
             seen, after = seen + len(events), events[-1].n
         assert seen == count
-        before = time.process_time()
         assert await store.messages.index(2_000) == MOST_CHARS // len(LONG)
-        assert time.process_time() - before < 5
         while await store.messages.index(2_000):
             pass
         assert len(await store.messages.search("word", EVERYTHING, 1000)) == count - 3

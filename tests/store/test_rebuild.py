@@ -14,6 +14,7 @@ import pytest
 
 from harken.model import INBOX, Consumer, Mailbox, SenderRule, Task, TaskId, Trust
 from harken.store.contract import Store
+from harken.store.contract.conversations import ConversationState
 from harken.store.contract.messages import Checkpoint
 from harken.store.contract.people import Mute
 from harken.store.contract.retention import Limits
@@ -47,6 +48,7 @@ TABLES = {
     "outbox": "SELECT id, message, body, author, state, error, upstream_id, created_at FROM outbox",
     "senders": "SELECT * FROM senders",
     "mutes": "SELECT * FROM mutes",
+    "put_away": "SELECT * FROM put_away",
     "tasks": "SELECT * FROM tasks",
     "task_links": "SELECT * FROM task_links",
     "questions": "SELECT message, mailbox, asked_at, sender FROM questions",
@@ -57,6 +59,7 @@ TABLES = {
     "runs": "SELECT n, id, action, rule, message, agent, state, started_at, ended_at, exit_code, reason FROM runs",
     "events": "SELECT * FROM events",
     "channels": "SELECT * FROM channels",
+    "conversations": "SELECT * FROM conversations",
 }
 
 
@@ -104,6 +107,8 @@ async def decide(store: Store, clock: FakeClock) -> None:
     await store.people.set_mute(Mute("channel", "dev", clock.now() + timedelta(hours=1)), is_on=True)
     await store.people.set_mute(Mute("channel", "ops", None), is_on=True)
     await store.people.set_mute(Mute("channel", "ops", None), is_on=False)
+    await store.people.put_away(["question:m-1", "reply:r-1:3"], is_on=True)
+    await store.people.put_away(["question:m-1"], is_on=False)
     for name in ("a", "b", "c"):
         task = Task(id=TaskId(name), title=name, dir=f"/srv/{name}", created_at=clock.now(), agent="codex")
         await store.tasks.add(task, [TaskId("a")] if name == "c" else [])
@@ -113,6 +118,11 @@ async def decide(store: Store, clock: FakeClock) -> None:
     await store.tasks.finish(TaskId("c"))
     await store.tasks.remove(TaskId("c"))
     messages = await store.messages.page(EVERYTHING, 10)
+    sorted_by_you = await store.conversations.of([each.id for each in messages[:3]])
+    done, snoozed, marked = (each.key for each in sorted_by_you.values())
+    await store.conversations.put([done], ConversationState.DONE)
+    await store.conversations.put([snoozed], ConversationState.SNOOZED, until=clock.now() + timedelta(hours=3))
+    await store.conversations.mark([marked], is_unread=True)
     [action] = await settle(store, clock, [verdict(messages[0])])
     [other] = await settle(store, clock, [verdict(messages[1], "held")])
     await store.actions.answer(other.id, is_yes=False, by="me")

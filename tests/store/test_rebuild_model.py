@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
@@ -20,6 +21,7 @@ from harken.store.journal import line
 from harken.store.sqlite import open_store
 from tests.contracts.store_model import Machine
 from tests.contracts.store_suite import new_message
+from tests.examples import examples
 from tests.store.test_rebuild import rebuilt, rows
 
 TABLES = (
@@ -84,6 +86,7 @@ class RebuiltMachine(Machine):
         shutil.rmtree(self.folder)
 
 
+@pytest.mark.hypothesis
 def test_the_journal_tells_every_story() -> None:
     """Recovery is needed once in years: it may not depend on which path a message took."""
-    run_state_machine_as_test(RebuiltMachine, settings=settings(max_examples=40, stateful_step_count=25))
+    run_state_machine_as_test(RebuiltMachine, settings=settings(max_examples=examples(40), stateful_step_count=25))

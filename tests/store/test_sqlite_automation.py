@@ -6,16 +6,13 @@ each of its commits.
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import sqlite3
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import pytest
@@ -28,11 +25,11 @@ from harken.store.sqlite import actions, open_store, rules, runs
 from harken.store.sqlite.connection import connect, migrations
 from harken.testing import FakeClock
 from tests.contracts.rules import FIRST, ORDER, WINDOW, run_of, say, settle, verdict
-from tests.contracts.store_suite import WAIT_SECONDS, new_message, texts
+from tests.contracts.store_suite import new_message, texts
 from tests.store.automation_crash_child import ACTS, ASKS, MODES, STEPS, TELLS, live, steps
+from tests.store.test_sqlite_crash import run_child
 
 CHILD = Path(__file__).with_name("automation_crash_child.py")
-ROOT = Path(__file__).parents[2]
 FEW: Final = 400
 MANY: Final = 2_400
 TOLERANCE: Final = 1.3  # a deeper tree costs a few steps more; reading everything would cost six times as much
@@ -43,15 +40,6 @@ VALUES (?, 'inbox', ?, 5000000, 'teams', 'c', '', '', 'message', 'known', 'wake'
 """
 
 Ask = Callable[[sqlite3.Connection], object]
-
-
-async def run_child(*arguments: str) -> tuple[int, Sequence[Any]]:
-    """Run the child; return how it ended and what it told."""
-    environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    with anyio.fail_after(WAIT_SECONDS):
-        done = await anyio.run_process([sys.executable, str(CHILD), *arguments], check=False, env=environment)
-    assert not done.stderr, done.stderr.decode()
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def expected_states(done: set[str]) -> dict[str, ActionState]:
@@ -92,7 +80,7 @@ async def check_promises(store: Store, reached: int) -> None:
 async def test_a_kill_leaves_every_step_of_an_action_whole(tmp_path: Path, commit: int, side: str) -> None:
     """An action without its verdict would fire twice, one without its run would never end: all of it or nothing."""
     path, clock = tmp_path / "harken.db", FakeClock()
-    code, told = await run_child(str(path), str(commit), side)
+    code, told = await run_child(CHILD, str(path), str(commit), side)
     assert code == -signal.SIGKILL
     assert [line[0] for line in told if line[0] in STEPS] == list(STEPS[: commit - 1])
     async with open_store(path, clock) as store:
@@ -103,7 +91,7 @@ async def test_a_kill_leaves_every_step_of_an_action_whole(tmp_path: Path, commi
 
 async def test_the_story_has_as_many_commits_as_are_tried(tmp_path: Path) -> None:
     """If the story grows, the kills must grow with it."""
-    code, told = await run_child(str(tmp_path / "harken.db"), str(len(STEPS) + 1), "before")
+    code, told = await run_child(CHILD, str(tmp_path / "harken.db"), str(len(STEPS) + 1), "before")
     assert code == 0
     assert [line[0] for line in told if line[0] in STEPS] == list(STEPS)
     async with open_store(tmp_path / "other.db", FakeClock()) as store:

@@ -27,11 +27,11 @@ CHILD = Path(__file__).with_name("crash_child.py")
 ROOT = Path(__file__).parents[2]
 
 
-async def run_child(*arguments: str) -> tuple[int, Sequence[Any]]:
-    """Run the child; return how it ended and what it told."""
+async def run_child(child: Path, *arguments: str) -> tuple[int, Sequence[Any]]:
+    """Run a child; return how it ended and what it told."""
     environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     with anyio.fail_after(WAIT_SECONDS):
-        done = await anyio.run_process([sys.executable, str(CHILD), *arguments], check=False, env=environment)
+        done = await anyio.run_process([sys.executable, str(child), *arguments], check=False, env=environment)
     assert not done.stderr, done.stderr.decode()
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -65,7 +65,7 @@ async def check_promises(store: Store, told: Sequence[Any]) -> None:
 async def test_killed_process_keeps_its_promises(tmp_path: Path, commit: int, side: str) -> None:
     """Whatever a caller was told survives a kill at any commit, and the work goes on where it stopped."""
     path, clock = tmp_path / "harken.db", FakeClock()
-    code, told = await run_child("story", str(path), str(commit), side)
+    code, told = await run_child(CHILD, "story", str(path), str(commit), side)
     assert code == -signal.SIGKILL
     results = [each for each in told if each[0] != "events"]
     assert len(results) == commit - 1
@@ -83,7 +83,7 @@ async def test_killed_process_keeps_its_promises(tmp_path: Path, commit: int, si
 
 async def test_story_has_as_many_commits_as_are_tried(tmp_path: Path) -> None:
     """If the story grows, the kills must grow with it."""
-    code, told = await run_child("story", str(tmp_path / "harken.db"), str(COMMITS + 1), "before")
+    code, told = await run_child(CHILD, "story", str(tmp_path / "harken.db"), str(COMMITS + 1), "before")
     assert code == 0
     assert len([each for each in told if each[0] != "events"]) == COMMITS
 
@@ -91,7 +91,7 @@ async def test_story_has_as_many_commits_as_are_tried(tmp_path: Path) -> None:
 async def test_kill_in_the_middle_of_a_checkpoint_is_no_damage(tmp_path: Path) -> None:
     """The database file is shorter than it says while SQLite copies its log; the log still has everything."""
     path = tmp_path / "harken.db"
-    code, told = await run_child("checkpoint", str(path))
+    code, told = await run_child(CHILD, "checkpoint", str(path))
     assert code == -signal.SIGXFSZ
     assert told == [["appended", LARGE_COUNT]]
     said = int.from_bytes(path.read_bytes()[28:32], "big") * 4096

@@ -5,16 +5,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import sys
-from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
-import anyio
 import pytest
 
 from harken.errors import NotFound
@@ -23,12 +17,12 @@ from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect, migrations
 from harken.testing import FakeClock
-from tests.contracts.store_suite import READER, WAIT_SECONDS, fill, offer, offered_texts, place, texts
+from tests.contracts.store_suite import READER, fill, offer, offered_texts, place, texts
 from tests.contracts.tasks import ids_of, reader_of, states_of, task
 from tests.store.task_crash_child import API, STEPS, WEB, live, steps
+from tests.store.test_sqlite_crash import run_child
 
 CHILD = Path(__file__).with_name("task_crash_child.py")
-ROOT = Path(__file__).parents[2]
 # What a database of the first release may hold: a message for the person, and one for a task that nobody had made.
 FIRST_RELEASE = """
 INSERT INTO mailboxes VALUES ('inbox', 1), ('task:early', 1);
@@ -41,15 +35,6 @@ INSERT INTO cursors VALUES ('claude-code', 'inbox', 0), ('watch', 'inbox', 0), (
 INSERT INTO events VALUES
     (1, 1767603600000000, 'received', 'm-1', '{}'), (2, 1767603600000000, 'received', 'm-2', '{}');
 """
-
-
-async def run_child(*arguments: str) -> tuple[int, Sequence[Any]]:
-    """Run the child; return how it ended and what it told."""
-    environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    with anyio.fail_after(WAIT_SECONDS):
-        done = await anyio.run_process([sys.executable, str(CHILD), *arguments], check=False, env=environment)
-    assert not done.stderr, done.stderr.decode()
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
 async def check_promises(store: Store, reached: int) -> None:
@@ -77,7 +62,7 @@ async def check_promises(store: Store, reached: int) -> None:
 async def test_a_kill_leaves_every_step_of_a_task_whole(tmp_path: Path, commit: int, side: str) -> None:
     """A task that is done without its mail being refused would leave messages that nobody ever reads or sees fail."""
     path, clock = tmp_path / "harken.db", FakeClock()
-    code, told = await run_child(str(path), str(commit), side)
+    code, told = await run_child(CHILD, str(path), str(commit), side)
     assert code == -signal.SIGKILL
     assert [line[0] for line in told if line[0] in STEPS] == list(STEPS[: commit - 1])
     async with open_store(path, clock) as store:
@@ -89,7 +74,7 @@ async def test_a_kill_leaves_every_step_of_a_task_whole(tmp_path: Path, commit: 
 
 async def test_the_story_has_as_many_commits_as_are_tried(tmp_path: Path) -> None:
     """If the story grows, the kills must grow with it."""
-    code, told = await run_child(str(tmp_path / "harken.db"), str(len(STEPS) + 1), "before")
+    code, told = await run_child(CHILD, str(tmp_path / "harken.db"), str(len(STEPS) + 1), "before")
     assert code == 0
     assert [line[0] for line in told if line[0] in STEPS] == list(STEPS)
     async with open_store(tmp_path / "other.db", FakeClock()) as store:

@@ -23,6 +23,7 @@ from harken.store.contract.messages import AppendResult
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.contracts.store_suite import TASK, WAIT_SECONDS, new_message, texts
+from tests.examples import examples
 
 Caller = tuple[bytes | None, bytes | None, Mailbox]
 """The keys of a message and of what it refers to, and its mailbox."""
@@ -115,7 +116,7 @@ async def met_and_alone(folder: Path, callers: Sequence[Sequence[NewMessage]]) -
     return outcome(met), outcome(alone)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(CALLERS)
 def test_callers_that_meet_get_what_each_gets_alone(callers: Sequence[Sequence[Caller]]) -> None:
     """They share their statements; who was first, and what refers to what, must not change by that."""

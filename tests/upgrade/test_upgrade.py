@@ -49,7 +49,8 @@ def contains(new: Json, old: Json) -> bool:
 def test_every_command_answers_as_the_earlier_version_did(machine: UpgradedMachine) -> None:
     """Messages, deliveries in every state, replies, tasks, channels, rules: nothing is lost or told differently."""
     for words, old in machine.answers.items():
-        said = machine.rig.ok(*words.split(), *([] if words == "export" else ["--json"]))
+        command = "channel names" if words == "channel list" else words  # which lists messages now
+        said = machine.rig.ok(*command.split(), *([] if words == "export" else ["--json"]))
         new = [json.loads(line) for line in said.splitlines()] if words == "export" else json.loads(said)
         parts = ("rules",) if words == "rules list" else ()  # not when they were read, and what waits for an answer
         assert contains(new, {name: old[name] for name in parts} or old), words
@@ -75,6 +76,14 @@ def test_a_daemon_of_the_earlier_version_that_still_runs_is_named(tmp_path: Path
         with DaemonClient(home) as client, pytest.raises(Conflict, match="another version") as refused:
             client.ask("reload")
     assert refused.value.hint == "Start it anew: harken down, then harken up"
+
+
+def test_what_you_had_not_seen_is_what_is_left_to_sort(machine: UpgradedMachine) -> None:
+    """A list of everything that ever came would be sorted by nobody."""
+    counts = machine.rig.json("conversations", "--view", "unread")
+    unread = [each["newest"]["content_text_sanitized"] for each in counts["conversations"]]
+    assert unread
+    assert counts["counts"]["open"] == len(unread)
 
 
 def test_the_page_shows_it(machine: UpgradedMachine) -> None:

@@ -28,7 +28,7 @@ from urllib.parse import quote
 import anyio
 import anyio.to_thread
 
-from harken.automation import ACTIONS, MOST_WAITING, Action, ActionId, ActionState, QuietHours
+from harken.automation import ACTIONS, MOST_WAITING, Action, ActionId, ActionState, Order, QuietHours
 from harken.clock import Clock, Signal
 from harken.errors import NeedsPerson, Unavailable, UserError
 from harken.ingest.sanitise import one_line
@@ -44,6 +44,7 @@ AT_ONCE: Final = 500  # more than can wait for an answer: some of a page stay in
 MOST_RULES: Final = 4
 RULE_CHARS: Final = 32
 TEXT_CHARS: Final = 80
+MAY_CHARS: Final = 300
 WHO_CHARS: Final = 40
 
 _TOLD_OF: Final = (ActionState.TOLD, ActionState.WAITING)
@@ -59,6 +60,9 @@ class Toast:
     body: str
 
 
+ConsentTo = Callable[[Order], str]
+"""Says what a yes to an order lets happen: which agent runs, in which folder, with which tools."""
+
 Show = Callable[[Toast], Awaitable[bool]]
 """Puts a toast on the screen; returns whether somebody may have seen it. Takes a bounded time and does not raise."""
 
@@ -66,8 +70,17 @@ Show = Callable[[Toast], Awaitable[bool]]
 class Toasts:
     """The loop that shows toasts, for one daemon."""
 
-    def __init__(self, store: Store, clock: Clock, show: Show, *, quiet: QuietHours | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        show: Show,
+        *,
+        quiet: QuietHours | None = None,
+        consent_to: ConsentTo | None = None,
+    ) -> None:
         self._quiet = quiet
+        self._consent_to = consent_to
         self._store = store
         self._clock = clock
         self._show = show
@@ -110,7 +123,9 @@ class Toasts:
         self._is_burst = True
         self._shown_at = self._clock.now()
         messages = await self._store.messages.get_many([action.message for action in told])
-        await self._show(toast_of(told, messages))
+        order = told[0].order if len(told) == 1 and _is_question(told[0]) else None
+        may = await anyio.to_thread.run_sync(self._consent_to, order) if order and self._consent_to else ""
+        await self._show(toast_of(told, messages, may=may))
 
     def _rest(self) -> float:
         """Return for how many seconds nothing more is shown. A clock that was set back does not make it longer."""
@@ -144,11 +159,11 @@ def safe_text(text: str) -> str:
     return text.translate(_NO_MARKUP)
 
 
-def toast_of(actions: Sequence[Action], messages: Mapping[MessageId, Message]) -> Toast:
-    """Return the toast for one action, or for several that follow another toast. Pure."""
+def toast_of(actions: Sequence[Action], messages: Mapping[MessageId, Message], *, may: str = "") -> Toast:
+    """Return the toast for one action, where `may` says what a yes lets happen, or for several. Pure."""
     newest = actions[-1]
     if len(actions) == 1:
-        return _single(newest, messages.get(newest.message))
+        return _single(newest, messages.get(newest.message), may)
     counted = Counter(action.rule for action in actions).most_common()
     named = [f"{_short(rule, RULE_CHARS)} {count}" for rule, count in counted[:MOST_RULES]]
     if others := sum(count for _, count in counted[MOST_RULES:]):
@@ -160,8 +175,10 @@ def toast_of(actions: Sequence[Action], messages: Mapping[MessageId, Message]) -
     return Toast(f"{number} more: {', '.join(named)}", "\n".join(lines))
 
 
-def _single(action: Action, message: Message | None) -> Toast:
+def _single(action: Action, message: Message | None, may: str) -> Toast:
     lines = [_who(message)] if message else []
+    if may:
+        lines.append(f"Would run {_short(may, MAY_CHARS)}")
     if action.expires_at and _is_question(action):
         until = action.expires_at.astimezone().strftime("%H:%M")
         lines.append(f"Waits for your answer until {until}: harken channel confirm {action.id}")
@@ -274,7 +291,6 @@ class Desktop:
 
 
 SEND_SECONDS: Final = 30.0
-EXTRA: Final = "harken[phone]"
 LIBRARY: Final = "apprise"
 
 
@@ -310,7 +326,9 @@ class Phone:
         try:
             library = import_module(LIBRARY)
         except ImportError as exc:
-            raise NeedsPerson("The library for phones is not installed.", f"Install it: pip install '{EXTRA}'") from exc
+            raise NeedsPerson(
+                "The library for phones is not installed.", f"Install the package {LIBRARY} where Harken is."
+            ) from exc
         # What it logs about an address that it cannot use holds parts of that address.
         logging.getLogger(LIBRARY).disabled = True
         notifier: Notifier = library.Apprise()

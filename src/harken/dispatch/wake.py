@@ -20,6 +20,7 @@ from harken.clock import Clock, Signal
 from harken.dispatch.bells import WaitingQuery
 from harken.errors import HarkenError
 from harken.model import WATCH, Attention, Consumer, Delivery, DeliveryState, Message, MessageId, SessionKey, WakeResult
+from harken.sessions.events import HookMoment
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Session, Waker
 from harken.store.contract import Changes
@@ -35,6 +36,7 @@ PROOF = timedelta(seconds=60)  # how long a wake has to show that it worked
 FRESH = timedelta(hours=1)  # older mail waits for the next prompt: nobody expects to be woken for it
 WAKE_SECONDS = 30.0
 SETTLE = timedelta(seconds=2)  # how long a session that has just come needs until it listens
+FIRST_PROMPT = timedelta(seconds=10)  # how long what waited for a session is left to its first prompt
 MOST_TRIES = 3
 MOST = 20
 MOST_SESSIONS = 50
@@ -99,12 +101,23 @@ def choose(message: Message, sessions: Sequence[Session], tried: Tried, now: dat
     for session in sorted(sessions, key=lambda each: bool(each.is_busy)):
         for way in session.wakers:
             tries = tried.get((message.id, session.reader.session, way), Tries())
-            due = tries.again_at(max(now, session.opened_at + SETTLE))
+            due = tries.again_at(max(now, _listens_at(session, message)))
             ways += [(tries.count, due, session, way)] if due is not None else []
     if not ways:
         return WakeChoice()
     _, due_at, chosen, way = min(ways, key=lambda each: each[0])
     return WakeChoice(session=chosen, way=way) if due_at <= now else WakeChoice(look_at=due_at)
+
+
+def _listens_at(session: Session, message: Message) -> datetime:
+    """Return when a session may be woken for a message.
+
+    A new session is about to get a prompt, which brings what waited. A wake at that moment may come after it, and the
+    host would queue the text until the end of the turn.
+    """
+    is_new = HookMoment.START in session.moments and HookMoment.PROMPT not in session.moments
+    brings_it = is_new and message.received_at < session.opened_at
+    return session.opened_at + (FIRST_PROMPT if brings_it else SETTLE)
 
 
 class Wakes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from harken.clock import Clock
@@ -51,6 +52,19 @@ class Access:
         await self._people.set_mute(mute, is_on=False)
         await self._policies.refresh()
         return mute
+
+    async def decided(self) -> frozenset[tuple[str, str]]:
+        """Return the senders about whom the person has decided, with the source that is about."""
+        return frozenset((rule.source, rule.sender) for rule in await self._people.senders())
+
+    async def put_away(self, caller: Caller, keys: Sequence[str], *, is_undone: bool = False) -> None:
+        """Put away what needs the person, for this occasion; or show it again."""
+        caller.require_owner("put away what needs you")
+        await self._people.put_away(keys, is_on=not is_undone)
+
+    async def put_away_keys(self) -> frozenset[str]:
+        """Return what was put away."""
+        return await self._people.put_away_keys()
 
     async def _decide(self, caller: Caller, what: str, sender: str, source: str, trust: Trust) -> SenderRule:
         caller.require_owner(what)

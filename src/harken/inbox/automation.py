@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cache
 from typing import Final, Protocol
 
 import anyio.to_thread
@@ -44,6 +45,7 @@ from harken.store.contract import Store
 from harken.store.contract.messages import Filter
 
 MOST_TESTED: Final = 10_000
+MOST_TRIED: Final = 2_000
 MOST_COMPARED: Final = 200_000  # rules times messages, when all are shown
 MOST_LISTED: Final = 200
 MOST_WAIT_SECONDS: Final = 55.0
@@ -141,6 +143,8 @@ class ActionDetails:
 
     action: Action
     message: Message | None
+    runs_on: str = ""  # the host that would run it now, or that its order names; empty where none can
+    folder: str = ""  # where it would run; one of its own when empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,8 +180,10 @@ class Automation:
         runs: Runs,
         fit_of: FitOf,
         announcers: Collection[str] = (),
+        usual_folder: str = "",
     ) -> None:
         self._store = store
+        self._usual_folder = usual_folder
         self._book = book
         self._judge = judge
         self._runs = runs
@@ -240,7 +246,28 @@ class Automation:
         Nothing is run and nothing is stored. Windows begin empty; the queue is as full as it is now. Messages that no
         rule fits are only counted, unless all are wanted.
         """
-        current = self._only(rule)
+        return await self._replay(self._only(rule), since, limit, has_all=has_all)
+
+    async def try_rule(self, rule: Mapping[str, object], since: timedelta, limit: int = MOST_TRIED) -> RuleReplay:
+        """Replay stored mail with one rule that is not in force. Raises what is wrong with it."""
+        candidate = await anyio.to_thread.run_sync(self._book.with_rule, rule)
+        return await self._replay(candidate.only(candidate.rules[-1]), since, limit, has_all=False)
+
+    async def add_rule(self, caller: Caller, rule: Mapping[str, object]) -> Rule:
+        """Write one more rule into the file, and put it in force. The file must be as it is in force."""
+        caller.require_owner("change the rules")
+        changed = await anyio.to_thread.run_sync(self._book.with_rule, rule)
+        await self._judge.write(changed)
+        return changed.rules[-1]
+
+    async def remove_rule(self, caller: Caller, name: str) -> None:
+        """Take a rule out of the file and out of force."""
+        caller.require_owner("change the rules")
+        if name not in self._book.current.by_name:
+            raise NotFound(f"There is no rule {name[:80]!r}.", "See them: harken rules list")
+        await self._judge.write(await anyio.to_thread.run_sync(self._book.without_rule, name))
+
+    async def _replay(self, current: InForce, since: timedelta, limit: int, *, has_all: bool) -> RuleReplay:
         most = bounded(limit, MOST_TESTED, "limit")
         if has_all:
             most = min(most, max(1, MOST_COMPARED // max(1, len(current.rules))))
@@ -314,7 +341,7 @@ class Automation:
         about = (await self._store.messages.get(message)).id if message else None
         found = await self._store.actions.list(states, message=about, limit=bounded(limit, MOST_LISTED, "limit"))
         messages = await self._store.messages.get_many([action.message for action in found])
-        return [ActionDetails(action=action, message=messages.get(action.message)) for action in found]
+        return await anyio.to_thread.run_sync(self._details, found, messages)
 
     async def answer(self, caller: Caller, ref: str, *, is_yes: bool, by: str = "you") -> ActionDetails:
         """Accept or decline an action. The first answer counts; one that is too late is told so."""
@@ -407,7 +434,26 @@ class Automation:
 
     async def _told(self, action: Action) -> ActionDetails:
         messages = await self._store.messages.get_many([action.message])
-        return ActionDetails(action=action, message=messages.get(action.message))
+        (told,) = await anyio.to_thread.run_sync(self._details, [action], messages)
+        return told
+
+    def _details(self, actions: Sequence[Action], messages: Mapping[MessageId, Message]) -> Sequence[ActionDetails]:
+        """Return actions with their messages, and what a yes would let happen now."""
+        fit_of = cache(self._fit_of)
+        found: list[ActionDetails] = []
+        for action in actions:
+            order = action.order
+            is_open = order is not None and action.state is ActionState.WAITING
+            runs_on = fit_of(order.agent, order.tools).agent if order and is_open else ""
+            found.append(
+                ActionDetails(
+                    action=action,
+                    message=messages.get(action.message),
+                    runs_on=runs_on or (order.agent if order else ""),
+                    folder=(order.workdir or self._usual_folder) if order else "",
+                )
+            )
+        return found
 
     def _complete(self, current: InForce, message: Message, verdicts: Sequence[RuleVerdict]) -> Sequence[RuleVerdict]:
         """Add why the other rules do not match."""

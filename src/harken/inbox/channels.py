@@ -15,7 +15,7 @@ from harken.errors import NotFound, UserError
 from harken.inbox.caller import CHANNELS_ID, Caller, bounded, printable
 from harken.inbox.inbox import Inbox, mark_seen
 from harken.inbox.results import ChannelCard, ChannelLine, SendResult
-from harken.model import INBOX, LOCAL, Draft, Mailbox, Message, Sender, fresh_id
+from harken.model import INBOX, LOCAL, WATCH, Draft, Mailbox, Message, Sender, fresh_id
 from harken.store.contract import Store
 from harken.store.contract.deliveries import MuteFilter
 from harken.store.contract.timeline import TimelineScope
@@ -24,7 +24,7 @@ MAX_LISTED: Final = 200
 MAX_SHOWN: Final = 200
 MAX_SEEN: Final = 2_000  # channels that are looked at when all of them are acknowledged
 INJECTED: Final = 10
-_HINT: Final = "See them: harken channel list"
+_HINT: Final = "See them: harken channel names"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +48,23 @@ class Channels:
         return [ChannelCard(line=line, newest=await self._newest(line)) for line in lines]
 
     async def show(self, channel: str, source: str = "", limit: int = 20) -> Sequence[Message]:
-        """Return the newest messages of a channel, of every source that has it or of one, oldest first."""
+        """Return the newest messages of a channel, of every source that has it or of one, or of all; oldest first."""
+        most = bounded(limit, MAX_SHOWN, "limit")
         if not channel and not source:
-            raise UserError("Which channel?", _HINT)
-        part = await self._store.timeline.part(
-            TimelineScope(channel=channel, source=source), bounded(limit, MAX_SHOWN, "limit")
-        )
+            return await self._newest_of_all(most)
+        part = await self._store.timeline.part(TimelineScope(channel=channel, source=source), most)
         if not part.lines:
             of = f" of {source[:80]!r}" if source else ""
             raise NotFound(f"There is no channel {channel[:80]!r}{of}.", _HINT)
         # The newest are wanted, and a terminal takes so much: what does not fit is at the beginning.
         return printable([message for _, message in reversed(part.lines)])[::-1]
+
+    async def _newest_of_all(self, limit: int) -> Sequence[Message]:
+        # The newest of all are in the channels that were active last.
+        places = [TimelineScope(channel=each.channel, source=each.source) for each in await self._lines(limit)]
+        parts = [await self._store.timeline.part(place, limit) for place in places]
+        lines = sorted((line for part in parts for line in part.lines), key=lambda line: line[0])[-limit:]
+        return printable([message for _, message in reversed(lines)])[::-1]
 
     async def have_seen(self, caller: Caller, channel: str = "", source: str = "") -> ChannelsSeen:
         """Let what is in a channel, or in all of them, be seen for the person. Idempotent.
@@ -86,7 +92,7 @@ class Channels:
         found = await self._store.timeline.for_prompts(names, INJECTED, MuteFilter())
         if not found:
             raise UserError(
-                "There are no channel messages to inject.", "Name a channel, or see what there is: harken channel list"
+                "There are no channel messages to inject.", "Name a channel, or see what there is: harken channel names"
             )
         return found
 
@@ -102,6 +108,7 @@ class Channels:
             text=text,
             upstream_id=f"inject/{key or fresh_id('', 20)}",
             mailbox=Mailbox(to) if to else INBOX,
+            author=WATCH,
         )
         return await self._inbox.accept(draft)
 

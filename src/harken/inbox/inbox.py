@@ -55,6 +55,7 @@ from harken.model import (
     INBOX,
     LOCAL,
     NOT_AGENTS,
+    OWNER_ID,
     REPLIES,
     TASK,
     TRIAL,
@@ -153,9 +154,10 @@ class Inbox:
         has_folder = self._tasks.of_consumer(Consumer(to)) is not None
         check_message(caller, text, self._bounds, has_folder=has_folder)
         own_id = upstream_id or fresh_id("u-", 20)
+        said_by = speaker(caller, sender)
         draft = Draft(
             source=LOCAL,
-            sender=speaker(caller, sender),
+            sender=said_by,
             text=text,
             # An agent's ids are its own: it cannot take the place of what somebody else is about to send.
             upstream_id=f"{caller.sender.id}/{own_id}" if is_agent else own_id,
@@ -163,6 +165,7 @@ class Inbox:
             conversation=conversation,
             priority=as_priority(priority),
             mailbox=Mailbox(to) if to else None,
+            author=WATCH if not is_agent and said_by.id == OWNER_ID else None,
         )
         return replace(await self.accept(draft), file=file.path if file else "")
 

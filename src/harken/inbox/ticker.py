@@ -27,7 +27,7 @@ from harken.store.contract.messages import MessageStore
 QUEUED, OFFERED, SEEN, ANSWERED = "message.queued", "message.offered", "message.seen", "message.answered"
 CHANGED, TASK_CHANGED, SESSION_CHANGED, RESET = "message.changed", "task.changed", "session.changed", "reset"
 JUDGED, ACTION_CHANGED, RUN_CHANGED, RULES_CHANGED = "message.judged", "action.changed", "run.changed", "rules.changed"
-QUESTION_CHANGED = "question.changed"
+QUESTION_CHANGED, CONVERSATION_CHANGED = "question.changed", "conversation.changed"
 
 MOST_NAMED = 200
 """Of one event of the journal so many messages are named; the rest are told as a number."""
@@ -36,8 +36,8 @@ TimelineScope = tuple[Mailbox, int]
 """The mailbox of a message, and its sequence number."""
 
 NAMES = (
-    QUEUED, OFFERED, SEEN, ANSWERED, CHANGED, QUESTION_CHANGED, JUDGED, ACTION_CHANGED, RUN_CHANGED, RULES_CHANGED,
-    TASK_CHANGED, SESSION_CHANGED, RESET,
+    QUEUED, OFFERED, SEEN, ANSWERED, CHANGED, QUESTION_CHANGED, CONVERSATION_CHANGED, JUDGED, ACTION_CHANGED,
+    RUN_CHANGED, RULES_CHANGED, TASK_CHANGED, SESSION_CHANGED, RESET,
 )  # fmt: skip
 
 _OF_AUTOMATION: Final[Mapping[str, tuple[str, Sequence[str]]]] = MappingProxyType(
@@ -133,13 +133,15 @@ def _parts(event: Event) -> Iterator[tuple[str, _Fields]]:
         case "task":
             yield TASK_CHANGED, {**event.told, "mailbox": f"{TASK}{data['task']}"}
         case _:
-            yield from _automation(event)
+            yield from _others(event)
 
 
-def _automation(event: Event) -> Iterator[tuple[str, _Fields]]:
+def _others(event: Event) -> Iterator[tuple[str, _Fields]]:
     if event.kind in _OF_AUTOMATION:
         name, fields = _OF_AUTOMATION[event.kind]
         yield name, {field: event.data[field] for field in fields}
+    elif event.kind == "sorted":
+        yield CONVERSATION_CHANGED, {field: event.data[field] for field in ("message_id", "state")}
     elif event.kind in ("paused", "resumed", "rules"):
         yield RULES_CHANGED, {"change": event.kind, "mailbox": None}
 

@@ -35,6 +35,7 @@ from harken.model import (
     TaskState,
 )
 from harken.store.contract import Store
+from harken.store.contract.conversations import ConversationKey
 from harken.store.contract.deliveries import ConsumerState, Omission
 from harken.store.contract.timeline import HourlyCount, MailboxState, TimelinePart, TimelineScope
 
@@ -172,6 +173,7 @@ class Views:
         mailbox: str = "",
         channel: str = "",
         source: str = "",
+        thread: str = "",
         before: int = 0,
         after: int | None = None,
         limit: int = 50,
@@ -181,7 +183,7 @@ class Views:
         Positions are those of `Timeline.older` and `Timeline.newest`; in a mailbox that is a message's `seq`. Edits and
         deletions are part of the item they refer to, unless another sender said them or it is not stored any more.
         """
-        place = _place(mailbox, channel, source)
+        place = _place(mailbox, channel, source, thread)
         asked = bounded(limit, MAX_LINES, "limit")
         follows = None if after is None else _near(after)
         found = await self._store.timeline.part(place, asked, before=_near(before), after=follows)
@@ -231,6 +233,7 @@ class Views:
         mailbox: str = "",
         channel: str = "",
         source: str = "",
+        thread: str = "",
         since: int = 0,
         up_to: int,
     ) -> int:
@@ -239,16 +242,27 @@ class Views:
         `since` is `Timeline.older` of the oldest part that was shown: what is before it was not looked at. Of a
         mailbox, the oldest 10,000 in one call; of a channel, what is among its newest 500.
         """
-        place = _place(mailbox, channel, source)
+        place = _place(mailbox, channel, source, thread)
         if place == TimelineScope():
             raise UserError("Seen where?", "Name a mailbox or a channel.")
+        if place.thread:
+            await self._store.conversations.mark(
+                [ConversationKey(source=place.source, thread=place.thread)], is_unread=False
+            )
         return await mark_seen(self._store, place, since=_near(since), up_to=_near(up_to), evidence="page")
 
     async def has_unseen(
-        self, *, mailbox: str = "", channel: str = "", source: str = "", since: int = 0, up_to: int = FARTHEST
+        self,
+        *,
+        mailbox: str = "",
+        channel: str = "",
+        source: str = "",
+        thread: str = "",
+        since: int = 0,
+        up_to: int = FARTHEST,
     ) -> bool:
         """Whether the person has something left to see between two positions; of a channel, among its newest 500."""
-        place = _place(mailbox, channel, source)
+        place = _place(mailbox, channel, source, thread)
         limit = 1 if place.mailbox else SEEN_AT_ONCE
         return bool(await self._store.timeline.unseen(place, _near(up_to), limit, since=_near(since)))
 
@@ -371,12 +385,12 @@ def _runs(line: MailboxLine) -> bool:
     return line.task is not None and line.task.state is TaskState.RUNNING
 
 
-def _place(mailbox: str, channel: str, source: str) -> TimelineScope:
+def _place(mailbox: str, channel: str, source: str, thread: str) -> TimelineScope:
     if mailbox and (channel or source):
         raise UserError("A timeline is of one mailbox or of one channel.", "Name one of them.")
     if mailbox.startswith(TRIAL):
         raise NotFound(f"There is no mailbox {mailbox[:80]!r} to look at.", "Trials are shown by: harken doctor")
-    return TimelineScope(mailbox=mailbox, channel=channel, source=source)
+    return TimelineScope(mailbox=mailbox, channel=channel, source=source, thread=thread)
 
 
 def _near(position: int) -> int:

@@ -39,7 +39,6 @@ from harken.sessions.turns import (
     FRAME_CHARS,
     OPENING_CHARS,
     CarrierRecord,
-    Coverage,
     TurnLog,
     TurnPhase,
     TurnVerdict,
@@ -50,8 +49,12 @@ from harken.sessions.turns import (
 from harken.store.contract.people import Mute
 
 MOST_LISTED = 1_000
+MAX_MESSAGES_IN_PIECES = 200
+MAX_SPANS = 200  # of one message
 _AROUND_BYTES = 1_500  # what a result has beside the text of a message
 ZonedTime = Annotated[datetime, msgspec.Meta(tz=True)]
+Span = tuple[int, int]
+"""Part of a text: its first character, and the one after its last."""
 
 
 class Presence(StrEnum):
@@ -151,6 +154,37 @@ _RECORDED: Final = (
     "reports_interrupts", "is_helper", "is_one_shot", "is_busy", "turn", "result_bytes", "transcript",
 )  # fmt: skip
 """The fields that a session and its record have alike."""
+
+
+class Coverage:
+    """What one conversation was given of the messages that it reads in pieces."""
+
+    def __init__(self) -> None:
+        self._spans: dict[MessageId, tuple[Span, ...]] = {}
+
+    def add(self, message: MessageId, span: Span) -> None:
+        """A piece was given. Of very many messages, or scattered pieces, the oldest are forgotten."""
+        spans = _merged([*self._spans.pop(message, ()), span])
+        self._spans[message] = spans[-MAX_SPANS:]
+        if len(self._spans) > MAX_MESSAGES_IN_PIECES:
+            del self._spans[next(iter(self._spans))]
+
+    def gap(self, message: MessageId, length: int, span: Span) -> int | None:
+        """Return the first character that is not given, counting a piece that is about to be; None when all is."""
+        spans = _merged([*self._spans.get(message, ()), span])
+        end = spans[0][1] if spans[0][0] == 0 else 0
+        return end if end < length else None
+
+
+def _merged(spans: list[Span]) -> tuple[Span, ...]:
+    """Return the same parts, in order, with those joined that touch."""
+    joined: list[Span] = []
+    for start, end in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return tuple(joined)
 
 
 @dataclass(slots=True, kw_only=True)

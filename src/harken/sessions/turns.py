@@ -8,7 +8,7 @@ when it likes. And nothing is proven of a text while it is not known that the ho
 offered again.
 
 A prompt or a host's record that holds the marks around a text holds the text too; an id alone proves nothing, because
-any text may quote it. A message that is read in pieces has arrived when all of its text has (`Coverage`).
+any text may quote it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,62 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Self
+from typing import Self
 
 import msgspec
 
-from harken.model import DeliveryId, MessageId
+from harken.model import DeliveryId
 
 MAX_CARRIERS = 1_000
+FRAME_CHARS = 620  # what stands around a text, at most
+OPENING_CHARS = 900  # what stands before and after all of them, and room for the list of what does not fit
+BLOCK_CHARS = 300  # of a text that goes with a prompt on one line
+
+
+def width(text: str) -> int:
+    """Return the length of a text as most hosts count it: in UTF-16 code units."""
+    return len(text.encode("utf-16-le", "replace")) // 2
+
+
+def on_one_line(text: str) -> str:
+    """Return a text without its line ends."""
+    return " ".join(text.split())
+
+
+def beginning(delivery: str) -> str:
+    """Return the line above a text that is told."""
+    return f"--- {delivery} begins"
+
+
+def end(delivery: str) -> str:
+    """Return the line below a text: if it is there, the text was not cut off."""
+    return f"--- {delivery} ends"
+
+
+def line_mark(delivery: str) -> str:
+    """Return what stands before a text of one line."""
+    return f"] ({delivery}) "
+
+
+def holds(record: str | bytes, delivery: str) -> bool:
+    """Whether a prompt, or a line of a host's record, holds the text of a delivery as Harken gives it.
+
+    In a record it may be inside of JSON, once or twice; none of the marks has a letter that JSON would change. Harken's
+    own results are JSON too: there the id follows the field that names the sender, which no ledger has. Ingest defuses
+    all these marks in texts of others.
+    """
+    if isinstance(record, bytes):
+        # Records are long, and most lines of them hold nothing of ours.
+        return delivery.encode() in record and holds(record.decode("utf-8", "replace"), delivery)
+    text = record
+    begun = text.find(beginning(delivery))
+    if 0 <= begun < text.rfind(end(delivery)) or line_mark(delivery) in text:
+        return True
+    quote = r'\\*"'
+    result = (
+        rf'treat_as{quote}: ?{quote}[^"\\]*{quote}, ?{quote}delivery_id{quote}: ?{quote}{re.escape(delivery)}{quote}'
+    )
+    return re.search(result, text) is not None
 
 
 class TurnPhase(StrEnum):
@@ -201,92 +250,3 @@ class TurnLog:
     def _take(self, kinds: Collection[TurnPhase], turn: str) -> list[DeliveryId]:
         carriers = [name for name, c in self._open.items() if c.carriage in kinds and c.is_printed and c.is_of(turn)]
         return [delivery for carrier in carriers for delivery in self._open.pop(carrier).deliveries]
-
-
-FRAME_CHARS = 620  # what stands around a text, at most
-OPENING_CHARS = 900  # what stands before and after all of them, and room for the list of what does not fit
-BLOCK_CHARS = 300  # of a text that goes with a prompt on one line
-
-
-def width(text: str) -> int:
-    """Return the length of a text as most hosts count it: in UTF-16 code units."""
-    return len(text.encode("utf-16-le", "replace")) // 2
-
-
-def on_one_line(text: str) -> str:
-    """Return a text without its line ends."""
-    return " ".join(text.split())
-
-
-def beginning(delivery: str) -> str:
-    """Return the line above a text that is told."""
-    return f"--- {delivery} begins"
-
-
-def end(delivery: str) -> str:
-    """Return the line below a text: if it is there, the text was not cut off."""
-    return f"--- {delivery} ends"
-
-
-def line_mark(delivery: str) -> str:
-    """Return what stands before a text of one line."""
-    return f"] ({delivery}) "
-
-
-def holds(record: str | bytes, delivery: str) -> bool:
-    """Whether a prompt, or a line of a host's record, holds the text of a delivery as Harken gives it.
-
-    In a record it may be inside of JSON, once or twice; none of the marks has a letter that JSON would change. Harken's
-    own results are JSON too: there the id follows the field that names the sender, which no ledger has. Ingest defuses
-    all these marks in texts of others.
-    """
-    if isinstance(record, bytes):
-        # Records are long, and most lines of them hold nothing of ours.
-        return delivery.encode() in record and holds(record.decode("utf-8", "replace"), delivery)
-    text = record
-    begun = text.find(beginning(delivery))
-    if 0 <= begun < text.rfind(end(delivery)) or line_mark(delivery) in text:
-        return True
-    quote = r'\\*"'
-    result = (
-        rf'treat_as{quote}: ?{quote}[^"\\]*{quote}, ?{quote}delivery_id{quote}: ?{quote}{re.escape(delivery)}{quote}'
-    )
-    return re.search(result, text) is not None
-
-
-MOST_MESSAGES: Final = 200
-MOST_SPANS: Final = 200
-
-Span = tuple[int, int]
-"""TimelinePart of a text: its first character, and the one after its last."""
-
-
-class Coverage:
-    """What one conversation was given of the messages that it reads in pieces."""
-
-    def __init__(self) -> None:
-        self._spans: dict[MessageId, tuple[Span, ...]] = {}
-
-    def add(self, message: MessageId, span: Span) -> None:
-        """A piece was given. Of very many messages, or scattered pieces, the oldest are forgotten."""
-        spans = _merged([*self._spans.pop(message, ()), span])
-        self._spans[message] = spans[-MOST_SPANS:]
-        if len(self._spans) > MOST_MESSAGES:
-            del self._spans[next(iter(self._spans))]
-
-    def gap(self, message: MessageId, length: int, span: Span) -> int | None:
-        """Return the first character that is not given, counting a piece that is about to be; None when all is."""
-        spans = _merged([*self._spans.get(message, ()), span])
-        end = spans[0][1] if spans[0][0] == 0 else 0
-        return end if end < length else None
-
-
-def _merged(spans: list[Span]) -> tuple[Span, ...]:
-    """Return the same parts, in order, with those joined that touch."""
-    joined: list[Span] = []
-    for start, end in sorted(spans):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
-        else:
-            joined.append((start, end))
-    return tuple(joined)

@@ -373,9 +373,9 @@ class ListChannels(Arguments):
 
 
 class ShowChannel(Arguments):
-    """Show the newest messages of a channel, the newest last."""
+    """Show the newest messages of a channel, or of all of them; the newest last."""
 
-    channel: Annotated[str, about("The channel.")]
+    channel: Annotated[str, about("The channel; all of them when empty.")] = ""
     source: Annotated[str, _OF_SOURCE] = ""
     limit: Annotated[int, about("At most this many.")] = 20
 

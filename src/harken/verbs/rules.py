@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -43,6 +43,25 @@ class TestRules(Arguments):
     limit: Annotated[int, about("At most this many messages, the newest.")] = 1_000
     rule: Annotated[str, about("Only this rule.")] = ""
     all: Annotated[bool, about("Also messages and rules that do not fit, and why.")] = False
+
+
+class TryRule(Arguments):
+    """Try a rule that is not in force on stored messages: which it would fire for. Nothing is run or stored."""
+
+    rule: Annotated[dict[str, Any], about("The rule, as `triggers.json` has it.")]
+    since: Annotated[float, msgspec.Meta(gt=0, le=86_400 * 3_660, description="How far back, in seconds.")] = A_WEEK
+
+
+class AddRule(Arguments):
+    """Write one more rule into the file of rules, and put it in force. The file must be as it is in force."""
+
+    rule: Annotated[dict[str, Any], about("The rule, as `triggers.json` has it.")]
+
+
+class RemoveRule(Arguments):
+    """Take a rule out of the file of rules, and out of force."""
+
+    rule: Annotated[str, about("Its name.")]
 
 
 class ExplainRules(Arguments):
@@ -131,6 +150,20 @@ async def _test(context: CallContext, a: TestRules) -> object:
     return tested_shape(replace(found, judged=[each for each in found.judged if context.may_read(each.message)]))
 
 
+async def _try(context: CallContext, a: TryRule) -> object:
+    context.caller.require_owner("try rules of your own on your mail")
+    return tested_shape(await context.automation.try_rule(a.rule, timedelta(seconds=a.since)))
+
+
+async def _add(context: CallContext, a: AddRule) -> object:
+    return {"rule": (await context.automation.add_rule(context.caller, a.rule)).name}
+
+
+async def _remove(context: CallContext, a: RemoveRule) -> object:
+    await context.automation.remove_rule(context.caller, a.rule)
+    return {"rule": a.rule}
+
+
 async def _explain(context: CallContext, a: ExplainRules) -> object:
     return judged_shape(await context.automation.explain((await context.message(a.message)).id))
 
@@ -214,6 +247,9 @@ RULE_VERBS: Final = (
     Verb("rules", Rules, _rules),
     Verb("rules_reload", ReloadRules, _reload),
     Verb("rules_test", TestRules, _test),
+    Verb("rules_try", TryRule, _try),
+    Verb("rules_add", AddRule, _add),
+    Verb("rules_remove", RemoveRule, _remove),
     Verb("rules_explain", ExplainRules, _explain),
     Verb("rules_pause", PauseRules, _pause),
     Verb("rules_resume", ResumeRules, _resume),
@@ -343,6 +379,8 @@ def action_shape(told: ActionDetails) -> dict[str, object]:
         "tools": list(order.tools) if order else [],
         "agent": order.agent if order else "",
         "workdir": order.workdir if order else "",
+        "runs_on": told.runs_on,
+        "folder": told.folder,
         "prompt": order.prompt if order else "",
         "created_at": timestamp(it.created_at),
         "expires_at": timestamp(it.expires_at) if it.expires_at else None,

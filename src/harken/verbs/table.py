@@ -6,7 +6,9 @@ from typing import Final
 
 from harken.errors import UserError
 from harken.verbs.access import ACCESS_VERBS, BROWSER_VERBS
+from harken.verbs.conversations import CONVERSATION_VERBS
 from harken.verbs.messages import CHANNEL_VERBS, MESSAGE_VERBS
+from harken.verbs.needs import NEED_VERBS
 from harken.verbs.questions import OUTBOX_VERBS, QUESTION_VERBS, REPLY_VERBS
 from harken.verbs.retention import RETENTION_VERBS
 from harken.verbs.rules import RULE_VERBS
@@ -23,6 +25,8 @@ VERBS: Final = VerbTable(
     *TASK_VERBS,
     *CHANNEL_VERBS,
     *QUESTION_VERBS,
+    *CONVERSATION_VERBS,
+    *NEED_VERBS,
     *OUTBOX_VERBS,
     *RETENTION_VERBS,
     *RULE_VERBS,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 from anyio import CancelScope, to_thread
@@ -34,9 +34,9 @@ from harken.verbs.verb import (
     plain,
     tool_of,
 )
-from harken.workspaces.seeding import SeedReport, seed
-from harken.workspaces.tasks import TaskRequest, find_ground, ground_notes
-from harken.workspaces.worktree import add_worktree
+
+if TYPE_CHECKING:
+    from harken.workspaces.seeding import SeedReport
 
 _OWN = "the caller's own when empty."
 
@@ -172,6 +172,10 @@ async def _task_new(context: CallContext, a: TaskNew) -> object:
 
 async def make_task(context: CallContext, a: TaskMake) -> MadeTask:
     """Make a task and its folder. A task whose worktree git cannot make is taken back."""
+    from harken.workspaces.seeding import SeedReport, seed
+    from harken.workspaces.tasks import TaskRequest, find_ground, ground_notes
+    from harken.workspaces.worktree import add_worktree
+
     context.caller.require_owner("make tasks")
     agent = host_name(a.agent) if a.agent else ""
     name = a.id or context.tasks.propose(a.title)

@@ -28,6 +28,7 @@ from harken.inbox.access import Access
 from harken.inbox.automation import Automation
 from harken.inbox.caller import Caller, Role
 from harken.inbox.channels import Channels
+from harken.inbox.conversations import Conversations
 from harken.inbox.inbox import Inbox
 from harken.inbox.questions import Questions, Replies
 from harken.inbox.results import PullResult
@@ -36,8 +37,7 @@ from harken.inbox.tasks import Tasks
 from harken.memory import json_bytes, out_of_memory
 from harken.model import Consumer, DeliveryId, Mailbox, Message, MessageId, Offer, Reader, SessionKey
 from harken.render import Piece
-from harken.sessions.session import Session
-from harken.sessions.turns import Coverage
+from harken.sessions.session import Coverage, Session
 from harken.sources.source import SourceReport
 
 CONSUMER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}|task:[a-z0-9][a-z0-9._-]{0,63}")
@@ -116,6 +116,7 @@ class CallContext:
     tasks: Tasks
     channels: Channels
     questions: Questions
+    conversations: Conversations
     replies: Replies
     automation: Automation
     retention: MailRetention

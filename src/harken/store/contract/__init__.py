@@ -27,6 +27,7 @@ from typing import Protocol
 
 from harken.model import Mailbox
 from harken.store.contract.automation import ActionStore, RuleStore, RunStore
+from harken.store.contract.conversations import ConversationStore
 from harken.store.contract.deliveries import DeliveryStore
 from harken.store.contract.events import EventStore
 from harken.store.contract.health import HealthStore
@@ -105,6 +106,11 @@ class Store(Protocol):
     @property
     def questions(self) -> QuestionStore:
         """Messages with a sender who waits for an answer."""
+        ...
+
+    @property
+    def conversations(self) -> ConversationStore:
+        """Messages of one thread, as the person sorts them."""
         ...
 
     @property

@@ -1,7 +1,8 @@
-"""The part of the store's contract that is about what the person decided: who is trusted, what is muted."""
+"""The part of the store's contract that is about what the person decided: who is trusted, what is muted or put away."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -37,4 +38,12 @@ class PeopleStore(Protocol):
 
     async def mutes(self) -> list[Mute]:
         """Return the mutes in force now."""
+        ...
+
+    async def put_away(self, keys: Collection[str], *, is_on: bool) -> None:
+        """Note that the person has put entries away, or wants them back. Idempotent. Journals `put_away`."""
+        ...
+
+    async def put_away_keys(self) -> frozenset[str]:
+        """Return the newest 10,000 keys that were put away."""
         ...

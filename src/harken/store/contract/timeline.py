@@ -24,16 +24,20 @@ MOST_MUTED_AMONG_PROMPTS: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineScope:
-    """What a timeline is of: one mailbox; else a channel, a source, or both, over all mailboxes; else everything."""
+    """What a timeline is of: one mailbox; else a channel, a source, or both, over all mailboxes; else everything.
+
+    With a source and a `thread` it is of one conversation, over all mailboxes.
+    """
 
     mailbox: str = ""
     source: str = ""
     channel: str = ""
+    thread: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelinePart:
-    """TimelinePart of a timeline, oldest first, as position and message.
+    """Part of a timeline, oldest first, as position and message.
 
     An edit or deletion is no line of its own where what it refers to is stored in the same mailbox and by the same
     sender: it belongs to that line. Said by another sender it is a line of its own, so that no one can change another's

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection
 from datetime import datetime
 
 from harken.clock import Clock
@@ -21,6 +22,10 @@ INSERT INTO mutes (kind, name, until) VALUES (?, ?, ?) ON CONFLICT (kind, name) 
 """
 END_MUTE = "DELETE FROM mutes WHERE kind = ? AND name = ?"
 MUTES = "SELECT kind, name, until FROM mutes WHERE until IS NULL OR until > ? ORDER BY kind, name"
+
+PUT_AWAY = "INSERT OR REPLACE INTO put_away (key, at) VALUES (?, ?)"
+TAKE_BACK = "DELETE FROM put_away WHERE key = ?"
+AWAY = "SELECT key FROM put_away ORDER BY at DESC LIMIT 10000"
 
 
 def set_sender(tx: Transaction, rule: SenderRule) -> None:
@@ -49,6 +54,14 @@ def mutes(connection: sqlite3.Connection, now: datetime) -> list[Mute]:
     return [Mute(row[0], row[1], optional_moment(row[2])) for row in connection.execute(MUTES, (to_micros(now),))]
 
 
+def put_away(tx: Transaction, keys: Collection[str], *, is_on: bool) -> None:
+    """Put entries away, or take them back."""
+    for key in keys:
+        tx.execute(*((PUT_AWAY, (key, tx.now_micros)) if is_on else (TAKE_BACK, (key,))))
+    if keys:
+        tx.note("put_away", {"keys": list(keys), "is_on": is_on})
+
+
 class SqlitePeople:
     """The contract of `PeopleStore`."""
 
@@ -72,3 +85,11 @@ class SqlitePeople:
     async def mutes(self) -> list[Mute]:
         """Return the mutes in force."""
         return await self._readers.run(lambda db: mutes(db, self._clock.now()))
+
+    async def put_away(self, keys: Collection[str], *, is_on: bool) -> None:
+        """Put entries away, or take them back."""
+        await self._writer.run(lambda tx: put_away(tx, keys, is_on=is_on))
+
+    async def put_away_keys(self) -> frozenset[str]:
+        """Return what was put away."""
+        return await self._readers.run(lambda db: frozenset(row[0] for row in db.execute(AWAY)))

@@ -37,6 +37,7 @@ from harken.store.contract.automation import CONFIRM_EXPIRES
 from harken.store.contract.events import RECOVERY
 from harken.store.journal_reader import JournalLine, number_of
 from harken.store.sqlite import (
+    conversations,
     enrollment,
     message_rows,
     messages,
@@ -241,12 +242,15 @@ class Rebuild:
                 _deliver(tx, said)
             case "answered" | "replied" | "parked" | "retried":
                 _reply(tx, said)
-            case "access" | "muted" | "unmuted":
+            case "access" | "muted" | "unmuted" | "put_away":
                 _decide(tx, said)
             case "task":
                 self._task(tx, said)
             case "settled":
                 tx.execute(questions.SETTLE, (said["message_id"],))
+            case "sorted":
+                until = None if said["until"] is None else _moment(said["until"])
+                conversations.replay(tx, said["message_id"], said["state"], until)
             case "judged" | "action" | "run" | "paused" | "resumed" | "rules":
                 _react(tx, said)
             case "pruned":
@@ -338,6 +342,9 @@ def _decide(tx: Transaction, said: Mapping[str, Any]) -> None:
         case "muted":
             until = None if said["until"] is None else to_micros(_moment(said["until"]))
             tx.execute(people.SET_MUTE, (said["what"], said["name"], until))
+        case "put_away":
+            for key in map(_text, said["keys"]):
+                tx.execute(*((people.PUT_AWAY, (key, tx.now_micros)) if said["is_on"] else (people.TAKE_BACK, (key,))))
         case _:
             tx.execute(people.END_MUTE, (said["what"], said["name"]))
 

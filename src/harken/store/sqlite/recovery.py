@@ -178,8 +178,10 @@ KEYED: Final[Mapping[str, str]] = {
     "deliveries": "consumer, mailbox, seq",
     "senders": "source, sender",
     "mutes": "kind, name",
+    "put_away": "key",
     "task_links": "task, other",
     "questions": "message",
+    "conversations": "source, thread",
     "verdicts": "message, rule",
     "rule_windows": "rule, digest",
     "rule_counts": "rule, outcome",
@@ -187,7 +189,7 @@ KEYED: Final[Mapping[str, str]] = {
 }
 ADDED: Final = (
     *("dedup", "checkpoints", "cursors", "senders", "mutes", "task_links", "rule_windows", "rule_counts"),
-    *("tasks", "actions", "runs"),
+    *("tasks", "actions", "runs", "put_away"),
 )
 OF_MESSAGES: Final = ("deliveries", "outbox", "questions", "verdicts")
 _NUMBERS: Final = frozenset(NUMBERED.items())
@@ -195,6 +197,14 @@ TRIGGERS: Final = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
 KEEP_RULES: Final = "UPDATE rule_state SET text = coalesce(nullif(text, ''), ?, text)"
 MESSAGES: Final = f"SELECT {COLUMNS} FROM messages m WHERE m.n < ?1 OR ?1 IS NULL ORDER BY m.n"
 PLACE: Final = "SELECT n FROM messages WHERE id = ?"
+SORTED: Final = (
+    "SELECT state, until, is_marked, source, thread, count FROM conversations WHERE state <> 'open' OR is_marked"
+)
+# Where more was said since, it is open again.
+SORT: Final = """
+UPDATE conversations SET state = ?, until = ?, is_marked = ?
+WHERE source = ? AND thread = ? AND count <= ? AND state IN ('open', 'sent')
+"""
 
 
 def salvage(damaged: Path, target: Path) -> int:
@@ -261,6 +271,9 @@ def add_rest(connection: sqlite3.Connection, salvaged: Path) -> None:
                     continue
                 with suppress(sqlite3.IntegrityError):
                     connection.execute(f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})", row)
+        for row in source.execute(SORTED):
+            with suppress(sqlite3.IntegrityError):
+                connection.execute(SORT, row)
         [[text]] = source.execute("SELECT text FROM rule_state").fetchall() or [[None]]
         connection.execute(KEEP_RULES, (text,))
 

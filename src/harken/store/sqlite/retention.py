@@ -51,6 +51,14 @@ WHERE m.mailbox = :mailbox AND m.seq > :cursor AND m.seq <= :cutoff AND (d.state
 """
 NEXT_OPEN = f"{OPEN} ORDER BY m.seq LIMIT :limit"
 COUNT_OPEN = f"SELECT count(*) FROM ({OPEN})"
+# What only its author has is unread all the same: no agent has begun to read this mailbox.
+UNHEARD = """
+SELECT d.consumer, d.seq, d.message FROM cursors c CROSS JOIN deliveries d
+    ON d.consumer = c.consumer AND d.mailbox = c.mailbox
+WHERE c.mailbox = :mailbox AND d.seq <= :cutoff AND d.surface = 'own' AND d.state = 'seen'
+    AND (SELECT count(*) FROM cursors WHERE mailbox = :mailbox) = 1
+LIMIT :limit
+"""
 # When one that was offered expired is when its lease ended: when it was offered stays what it was.
 EXPIRE = """
 INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers, offered_at,
@@ -85,9 +93,11 @@ def prune(tx: Transaction, limits: Limits) -> RetentionReport:
         cutoff = _cutoff(tx.connection, mailbox, head - limits.max_count, oldest)
         if cutoff <= 0:
             continue
+        unheard = _expire_unheard(tx, mailbox, cutoff)
         everyone = int(tx.execute(SLOWEST, (mailbox,)).fetchone()[0])
-        if numbers := _delete(tx, mailbox, min(cutoff, everyone), recent):
+        if not unheard and (numbers := _delete(tx, mailbox, min(cutoff, everyone), recent)):
             gone[mailbox] = numbers
+        expired += unheard
         for consumer, cursor in tx.execute(SLOW, (mailbox, cutoff)).fetchall():
             expired += _expire(tx, consumer, mailbox, cursor, cutoff)
     deleted = sum(map(len, gone.values()))
@@ -171,6 +181,18 @@ def _expire(tx: Transaction, consumer: str, mailbox: str, cursor: int, cutoff: i
     if rows:
         ids = [message for _, message in rows]
         tx.note("expired", {"consumer": consumer, "mailbox": mailbox, "count": len(rows), "ids": ids})
+    return len(rows)
+
+
+def _expire_unheard(tx: Transaction, mailbox: str, cutoff: int) -> int:
+    """Let what you said to no agent expire, so that it is seen to be unread before it is deleted."""
+    named = {"mailbox": mailbox, "cutoff": cutoff, "limit": BATCH}
+    rows = tx.connection.execute(UNHEARD, named).fetchall()
+    for consumer, seq, message in rows:
+        tx.execute(EXPIRE, (consumer, mailbox, seq, message, tx.now_micros, REASON))
+    if rows:
+        ids = [message for _, _, message in rows]
+        tx.note("expired", {"consumer": rows[0][0], "mailbox": mailbox, "count": len(rows), "ids": ids})
     return len(rows)
 
 

@@ -16,6 +16,7 @@ from harken.store.contract.events import AfterCommit, BeforeCommit
 from harken.store.files import DiskReserve, OpenFiles
 from harken.store.sqlite.actions import SqliteActions
 from harken.store.sqlite.connection import Connect, connect, files_of, open_reader, open_writer, prepare_file
+from harken.store.sqlite.conversations import SqliteConversations
 from harken.store.sqlite.deliveries import SqliteDeliveries
 from harken.store.sqlite.events import SqliteEvents
 from harken.store.sqlite.health import SqliteHealth
@@ -56,6 +57,7 @@ class SqliteStore:
         self.runs = SqliteRuns(writer, readers)
         self.outbox = SqliteOutbox(writer, readers, clock)
         self.questions = SqliteQuestions(writer, readers)
+        self.conversations = SqliteConversations(writer, readers)
         self.tasks = SqliteTasks(writer, readers)
         self.events = SqliteEvents(writer, readers)
         self.timeline = SqliteTimeline(readers)

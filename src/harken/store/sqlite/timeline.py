@@ -41,10 +41,14 @@ MAILBOX_AFTER = f"{_LINES} {_OF_MAILBOX} AND m.seq > :position ORDER BY m.seq LI
 _OF_CHANNEL = "AND m.source = :source AND m.channel = :channel"
 CHANNEL_BEFORE = f"{_LINES} {_OF_CHANNEL} AND m.n < :position ORDER BY m.n DESC LIMIT :limit"
 CHANNEL_AFTER = f"{_LINES} {_OF_CHANNEL} AND m.n > :position ORDER BY m.n LIMIT :limit"
+_OF_THREAD = "AND m.source = :source AND iif(m.thread = '', m.id, m.thread) = :thread"
+THREAD_BEFORE = f"{_LINES} {_OF_THREAD} AND m.n < :position ORDER BY m.n DESC LIMIT :limit"
+THREAD_AFTER = f"{_LINES} {_OF_THREAD} AND m.n > :position ORDER BY m.n LIMIT :limit"
 EVERY_BEFORE = f"{_LINES} AND m.n < :position ORDER BY m.n DESC LIMIT :limit"
 EVERY_AFTER = f"{_LINES} AND m.n > :position ORDER BY m.n LIMIT :limit"
 NEWEST_OF_MAILBOX = "SELECT max(seq) FROM messages WHERE mailbox = ?"
 NEWEST_OF_CHANNEL = "SELECT max(n) FROM messages WHERE source = ? AND channel = ?"
+NEWEST_OF_THREAD = "SELECT max(n) FROM messages WHERE source = ? AND iif(thread = '', id, thread) = ?"
 NEWEST = "SELECT max(n) FROM messages"
 CHANNELS_OF = f"""
 SELECT source, channel FROM channels WHERE (:source = '' OR source = :source) AND (:channel = '' OR channel = :channel)
@@ -68,6 +72,7 @@ SELECT m.id, m.n FROM (
     ORDER BY n DESC LIMIT :limit) m
 WHERE {_NO_TRIAL} AND m.seq > {_SEEN_UP_TO.format("m.mailbox")} AND {_UNPROVEN}
 """
+UNSEEN_OF_THREAD = UNSEEN_OF_CHANNEL.replace("channel = :channel", "iif(thread = '', id, thread) = :thread")
 MAILBOXES = """
 SELECT b.name, b.head, (SELECT m.received_at FROM messages m WHERE m.mailbox = b.name ORDER BY m.seq DESC LIMIT 1)
 FROM mailboxes b WHERE b.name NOT LIKE 'trial:%' ORDER BY b.name
@@ -135,7 +140,10 @@ def _walk(
         sql = MAILBOX_AFTER if is_forward else MAILBOX_BEFORE
         found = map(from_row, connection.execute(sql, {**named, "mailbox": place.mailbox}))
         return [(message.seq, message) for message in found]
-    if place.source or place.channel:
+    if place.thread:
+        sql = THREAD_AFTER if is_forward else THREAD_BEFORE
+        rows = connection.execute(sql, {**named, "source": place.source, "thread": place.thread}).fetchall()
+    elif place.source or place.channel:
         sql = CHANNEL_AFTER if is_forward else CHANNEL_BEFORE
         rows = [
             row
@@ -158,6 +166,8 @@ def _channels(connection: sqlite3.Connection, place: TimelineScope) -> list[tupl
 def _newest(connection: sqlite3.Connection, place: TimelineScope) -> int:
     if place.mailbox:
         rows = [connection.execute(NEWEST_OF_MAILBOX, (place.mailbox,)).fetchone()]
+    elif place.thread:
+        rows = [connection.execute(NEWEST_OF_THREAD, (place.source, place.thread)).fetchone()]
     elif place.source or place.channel:
         rows = [connection.execute(NEWEST_OF_CHANNEL, pair).fetchone() for pair in _channels(connection, place)]
     else:
@@ -172,6 +182,9 @@ def unseen(
     named = {"since": since, "position": up_to, "limit": limit}
     if place.mailbox:
         rows = connection.execute(UNSEEN_OF_MAILBOX, {**named, "mailbox": place.mailbox}).fetchall()
+    elif place.thread:
+        of_thread = {**named, "source": place.source, "thread": place.thread}
+        rows = connection.execute(UNSEEN_OF_THREAD, of_thread).fetchall()
     else:
         rows = [
             row

@@ -1,0 +1,182 @@
+"""The verbs for what needs you: one list of all that waits for a person, the oldest first, and putting an entry away.
+
+Where each entry comes from is known elsewhere: actions that ask, questions, replies that could not be sent, sources
+that do not listen, senders whom nobody knows. `needs_of` joins them, for the page too. What is put away stays
+away for this occasion: a source that fails again, or a reply that is parked once more, is shown again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Final
+
+from harken.automation import ActionState
+from harken.errors import UserError
+from harken.inbox.conversations import MailConversation
+from harken.model import LOCAL, Message, Trust, timestamp
+from harken.sources.source import SourceReport, SourceState
+from harken.verbs import shapes
+from harken.verbs.verb import Arguments, CallContext, Verb, about
+
+MOST_EACH: Final = 100
+MOST_LOOKED_AT: Final = 50  # conversations, for senders whom nobody knows
+MAX_KEY: Final = 400
+_TROUBLE: Final = frozenset({SourceState.NEEDS_PERSON, SourceState.RETRYING, SourceState.SILENT})
+
+
+class NeedKind(StrEnum):
+    """What somebody wants of you."""
+
+    CONFIRM = "confirm"
+    QUESTION = "question"
+    REPLY = "reply"
+    SIGN_IN = "sign-in"
+    SOURCE = "source"
+    SENDER = "sender"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """One entry: what it is, since when, and what it is about. `ref` is what its main action names.
+
+    `key` names this occasion; `said` is a sentence, and `about` what somebody else said, which is not to be trusted.
+    """
+
+    key: str
+    kind: NeedKind
+    said: str
+    since: datetime | None
+    ref: str
+    about: str = ""
+    message: Message | None = None
+
+
+async def needs_of(context: CallContext) -> Sequence[Need]:
+    """Return what needs the person and was not put away, the oldest first."""
+    context.caller.require_owner("see what needs you")
+    waiting = await context.automation.actions([ActionState.WAITING], limit=MOST_EACH)
+    found = [
+        *(
+            Need(
+                key=f"confirm:{told.action.id}",
+                kind=NeedKind.CONFIRM,
+                said=f"The rule {told.action.rule} asks whether to run an agent",
+                since=told.action.created_at,
+                ref=told.action.id,
+                about=told.message.text if told.message else "",
+                message=told.message,
+            )
+            for told in waiting
+        ),
+        *(
+            Need(
+                key=f"question:{each.message.id}",
+                kind=NeedKind.QUESTION,
+                said=f"{each.message.sender.label} waits for an answer",
+                since=each.message.received_at,
+                ref=each.message.id,
+                about=each.message.text,
+                message=each.message,
+            )
+            for each in await context.questions.list(limit=MOST_EACH)
+        ),
+        *(
+            Need(
+                key=f"reply:{row.id}:{row.attempts}",
+                kind=NeedKind.REPLY,
+                said=f"A reply to {row.message.sender.label} could not be sent",
+                since=row.created_at,
+                ref=row.id,
+                about=row.error,
+                message=row.message,
+            )
+            for row in (await context.replies.list("parked"))[:MOST_EACH]
+        ),
+        *(_source(report) for report in context.sources() if report.health.state in _TROUBLE),
+        *_strangers(await context.conversations.list("open", limit=MOST_LOOKED_AT), await context.access.decided()),
+    ]
+    away = await context.access.put_away_keys()
+    return sorted((each for each in found if each.key not in away), key=_age)
+
+
+def _age(need: Need) -> tuple[bool, datetime]:
+    return (need.since is None, need.since or datetime.max.replace(tzinfo=UTC))
+
+
+def _source(report: SourceReport) -> Need:
+    health = report.health
+    is_sign_in = health.state is SourceState.NEEDS_PERSON
+    since = timestamp(health.since) if health.since else ""
+    what = "needs you before anything arrives" if is_sign_in else "does not listen"
+    return Need(
+        key=f"source:{report.name}:{health.state.value}:{since}",
+        kind=NeedKind.SIGN_IN if is_sign_in else NeedKind.SOURCE,
+        said=f"The source {report.name} {what}",
+        since=health.since,
+        ref=report.name,
+        about=health.reason,
+    )
+
+
+def _strangers(conversations: Sequence[MailConversation], decided: Collection[tuple[str, str]]) -> Iterator[Need]:
+    """Yield each sender about whom nothing was decided once, with the newest that they said."""
+    seen: set[tuple[str, str]] = set()
+    for each in conversations:
+        message = each.newest
+        who = (message.source, message.sender.id)
+        if message.trust is not Trust.UNKNOWN or message.source == LOCAL or who in seen:
+            continue
+        seen.add(who)
+        if not {who, ("*", message.sender.id)}.isdisjoint(decided):
+            continue
+        yield Need(
+            key=f"sender:{message.source}:{message.sender.id}",
+            kind=NeedKind.SENDER,
+            said=f"{message.sender.label} of {message.source} is unknown, so their messages are not pushed",
+            since=message.received_at,
+            ref=message.id,
+            about=message.text,
+            message=message,
+        )
+
+
+class ListNeeds(Arguments):
+    """Show what needs you, the oldest first: rules that ask, questions, replies, sources, unknown senders."""
+
+
+class PutAway(Arguments):
+    """Put entries of `needs` away. The next occasion is shown again."""
+
+    keys: Annotated[list[str], about("Their keys.")]
+    is_undone: Annotated[bool, about("Show them again.", flag="--undo")] = False
+
+
+async def _needs(context: CallContext, _a: ListNeeds) -> object:
+    found = await needs_of(context)
+    return {
+        "needs": [
+            {
+                "key": each.key,
+                "kind": each.kind.value,
+                "said": each.said,
+                "since": shapes.moment(each.since),
+                "ref": each.ref,
+                "about": each.about,
+            }
+            for each in found
+        ],
+        "count": len(found),
+    }
+
+
+async def _put_away(context: CallContext, a: PutAway) -> object:
+    if not a.keys or any(not key or len(key) > MAX_KEY for key in a.keys):
+        raise UserError("Which entry?", "Name its key, as `harken needs --json` shows it.")
+    await context.access.put_away(context.caller, a.keys, is_undone=a.is_undone)
+    return {"keys": a.keys}
+
+
+NEED_VERBS: Final = (Verb("needs", ListNeeds, _needs), Verb("put_away", PutAway, _put_away))
