@@ -1,4 +1,4 @@
-"""The two ways a test gets a home: with a daemon that serves the whole module, or with none."""
+"""The three ways a test gets a home: with a daemon that serves the module, or the test, or with none."""
 
 from __future__ import annotations
 
@@ -24,3 +24,10 @@ def fresh(tmp_path: Path) -> Iterator[Rig]:
     yield bare
     (bare.home / "config.toml").unlink(missing_ok=True)
     assert bare.run("down").code == 0
+
+
+@pytest.fixture
+def served(fresh: Rig) -> Iterator[Rig]:
+    """Commands on a home of the test's own whose daemon runs."""
+    with fresh.serving():
+        yield fresh

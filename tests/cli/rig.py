@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from harken.config.home import Home
 from harken.control.client import DaemonClient
@@ -100,6 +100,25 @@ class Rig:
             finally:
                 process.kill()
 
+    @contextmanager
+    def serving(self) -> Iterator[Self]:
+        """Serve the home for the time of the block, unless a command ends the daemon before.
+
+        A daemon that a command starts by itself imports everything anew: a test that is not about its start has this.
+        """
+        with self.begin("serve") as process:
+            assert process.stderr is not None
+            lines: list[bytes] = []
+            for line in process.stderr:
+                lines.append(line)
+                if b" serves " in line:
+                    break
+            assert b" serves " in b"".join(lines[-1:]), lines
+            yield self
+            process.terminate()
+            process.communicate(timeout=SECONDS)
+            assert process.returncode == 0
+
     def until(self, is_so: Callable[[Json], bool]) -> None:
         """Look at the running daemon's status until something is so."""
         with DaemonClient(Home(self.home), can_start=False) as daemon:
@@ -119,16 +138,5 @@ class Rig:
 @contextmanager
 def serving(home: Path) -> Iterator[Rig]:
     """Serve a home in the foreground for the time of the block."""
-    rig = Rig(home)
-    with rig.begin("serve") as process:
-        assert process.stderr is not None
-        lines: list[bytes] = []
-        for line in process.stderr:
-            lines.append(line)
-            if b" serves " in line:
-                break
-        assert b" serves " in b"".join(lines[-1:]), lines
+    with Rig(home).serving() as rig:
         yield rig
-        process.terminate()
-        process.communicate(timeout=SECONDS)
-        assert process.returncode == 0

@@ -35,6 +35,8 @@ ACTION: Json = {
     "message": MESSAGE,
     "tools": ["read_file"],
     "agent": "",
+    "runs_on": "",
+    "folder": "",
     "workdir": "",
     "reason": "",
     "run": None,

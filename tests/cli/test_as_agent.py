@@ -56,7 +56,7 @@ def texts(pulled: Json) -> list[str]:
 
 def test_pull_in_an_agents_shell_reads_as_the_agent(rig: Rig) -> None:
     """A careless agent takes nothing away from the person, and what it was shown is its own."""
-    message = rig.json("send", "sign the lease")["id"]
+    message = rig.json("send", "sign the lease", "--from", "ann")["id"]
     with hosting(rig, "claude-code") as agent:
         assert texts(rig.json("pull")) == ["sign the lease"]
         assert rig.json("stats")["consumer"] == "claude-code"

@@ -88,21 +88,20 @@ def rewritten(file: Path, changes: Mapping[str, bytes | None], target: Path) -> 
 
 
 @pytest.fixture
-def saved(fresh: Rig, tmp_path: Path) -> Path:
+def saved(served: Rig, tmp_path: Path) -> Path:
     """A backup of a home with two messages."""
-    fresh.ok("send", "one")
-    fresh.ok("send", "two")
-    fresh.ok("backup", str(tmp_path / "saved.tgz"))
+    served.ok("send", "one")
+    served.ok("send", "two")
+    served.ok("backup", str(tmp_path / "saved.tgz"))
     return tmp_path / "saved.tgz"
 
 
-def test_a_backup_while_messages_arrive_has_all_that_were_accepted_before(fresh: Rig, tmp_path: Path) -> None:
+def test_a_backup_while_messages_arrive_has_all_that_were_accepted_before(served: Rig, tmp_path: Path) -> None:
     """The promise holds for a copy too: what was accepted before it began is in it, and its journal says the same."""
-    fresh.ok("up")
-    with writing(fresh.home) as accepted:
+    with writing(served.home) as accepted:
         for number in range(ROUNDS):
             before = _at_least(BEFORE * (number + 1), accepted)
-            said = fresh.json("backup", str(tmp_path / f"{number}.tgz"))
+            said = served.json("backup", str(tmp_path / f"{number}.tgz"))
             assert len(accepted) > len(before)  # it went on meanwhile
             copy = Rig(tmp_path / f"copy{number}")
             restored = copy.json("restore", str(tmp_path / f"{number}.tgz"))
@@ -118,28 +117,26 @@ def test_a_backup_while_messages_arrive_has_all_that_were_accepted_before(fresh:
 
 def _continues(copy: Rig) -> None:
     """A daemon takes the copy up: its journal becomes complete, and nothing is said to be lost."""
-    copy.ok("send", "after")
-    try:
+    with copy.serving():
+        copy.ok("send", "after")
         with closing(sqlite3.connect(copy.home / "harken.db")) as database:
             [[last]] = database.execute("SELECT max(n) FROM events")
             kinds = {row[0] for row in database.execute("SELECT kind FROM events")}
         assert numbers(copy.home) == list(range(1, last + 1))
         assert "recovered" not in kinds
-    finally:
-        assert copy.run("down").code == 0
 
 
-def test_a_backup_has_settings_and_rules_and_no_secret(fresh: Rig, tmp_path: Path) -> None:
+def test_a_backup_has_settings_and_rules_and_no_secret(served: Rig, tmp_path: Path) -> None:
     """It is kept where backups are kept: whoever reads it there must not become the person."""
-    fresh.ok("send", "hello")
+    served.ok("send", "hello")
     for name, text in SECRETS.items():
-        (fresh.home / name).parent.mkdir(exist_ok=True)
-        (fresh.home / name).write_text(text)
-    (fresh.home / "config.toml").write_text("[log]\nbackups = 2\n")
-    (fresh.home / "triggers.json").write_text('{"version": 1, "rules": []}\n')
-    (fresh.home / "journal" / "notes.txt").write_text("mine")
+        (served.home / name).parent.mkdir(exist_ok=True)
+        (served.home / name).write_text(text)
+    (served.home / "config.toml").write_text("[log]\nbackups = 2\n")
+    (served.home / "triggers.json").write_text('{"version": 1, "rules": []}\n')
+    (served.home / "journal" / "notes.txt").write_text("mine")
     file = tmp_path / "b.tgz"
-    fresh.ok("backup", str(file))
+    served.ok("backup", str(file))
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     found = contents(file)
     [day] = [name for name in found if name.startswith("journal/")]
@@ -155,54 +152,54 @@ def test_a_backup_has_settings_and_rules_and_no_secret(fresh: Rig, tmp_path: Pat
     assert {stat.S_IMODE(path.stat().st_mode) for path in copy.home.rglob("*") if path.is_file()} == {0o600}
 
 
-def test_lines_of_what_came_after_the_moment_are_not_in_it(fresh: Rig, tmp_path: Path) -> None:
+def test_lines_of_what_came_after_the_moment_are_not_in_it(served: Rig, tmp_path: Path) -> None:
     """The journal is written on while it is copied; a line of an event that the copy has not would be a lie."""
-    fresh.ok("send", "one")
-    assert fresh.run("down").code == 0
-    [day] = (fresh.home / "journal").iterdir()
+    served.ok("send", "one")
+    assert served.run("down").code == 0
+    [day] = (served.home / "journal").iterdir()
     sound = day.read_bytes()
     last = json.loads(sound.splitlines()[-1])["n"]
     day.write_bytes(sound + b'{"n":%d,"kind":"received"}\n{"n":%d' % (last + 1, last + 2))
-    fresh.ok("backup", str(tmp_path / "b.tgz"))
+    served.ok("backup", str(tmp_path / "b.tgz"))
     assert contents(tmp_path / "b.tgz")[f"journal/{day.name}"] == sound
     day.write_bytes(sound)
 
 
-def test_a_restored_store_goes_its_own_way_beside_a_newer_journal(saved: Path, fresh: Rig, tmp_path: Path) -> None:
+def test_a_restored_store_goes_its_own_way_beside_a_newer_journal(saved: Path, served: Rig, tmp_path: Path) -> None:
     """What came after the backup was left behind by decision; the file of before, put back later, is noticed."""
-    fresh.ok("send", "after the backup")
-    fresh.ok("down")
+    served.ok("send", "after the backup")
+    served.ok("down")
     copy = Rig(tmp_path / "copy")
     copy.ok("restore", str(saved))
-    before, after = (json.loads((each.home / "store.json").read_text()) for each in (fresh, copy))
+    before, after = (json.loads((each.home / "store.json").read_text()) for each in (served, copy))
     assert (after["id"], after["epoch"]) == (before["id"], before["epoch"] + 1)
-    [day] = (fresh.home / "journal").glob("*.jsonl")
+    [day] = (served.home / "journal").glob("*.jsonl")
     shutil.copyfile(day, copy.home / "journal" / day.name)
-    copy.ok("send", "in the copy")
-    copy.ok("down")
+    with copy.serving():
+        copy.ok("send", "in the copy")
     assert numbers(copy.home) == sorted(set(numbers(copy.home)))
-    shutil.copyfile(fresh.home / "harken.db", copy.home / "harken.db")
+    shutil.copyfile(served.home / "harken.db", copy.home / "harken.db")
     refused = copy.run("up")
     assert refused.code == USER_ERROR
     assert "before a restore" in refused.err
 
 
-def test_a_backup_goes_through_a_pipe(saved: Path, fresh: Rig, tmp_path: Path) -> None:
+def test_a_backup_goes_through_a_pipe(saved: Path, served: Rig, tmp_path: Path) -> None:
     """To another machine, or into something that encrypts it."""
     with (tmp_path / "piped").open("wb") as target:
-        done = fresh.run("backup", "-", stdout=target)
+        done = served.run("backup", "-", stdout=target)
     assert done.code == 0
     assert "Not in it: tokens" in done.err
     assert set(contents(tmp_path / "piped")) == set(contents(saved))
-    assert fresh.run("backup", "-", "--json").code == USER_ERROR
+    assert served.run("backup", "-", "--json").code == USER_ERROR
 
 
-def test_a_file_that_is_there_is_replaced_only_when_that_is_said(saved: Path, fresh: Rig) -> None:
+def test_a_file_that_is_there_is_replaced_only_when_that_is_said(saved: Path, served: Rig) -> None:
     """The older backup may be the better one."""
     before = saved.read_bytes()
-    assert fresh.run("backup", str(saved)).code == CONFLICT
+    assert served.run("backup", str(saved)).code == CONFLICT
     assert saved.read_bytes() == before
-    fresh.ok("backup", str(saved), "--replace")
+    served.ok("backup", str(saved), "--replace")
     assert saved.read_bytes() != before
     assert [path.name for path in saved.parent.iterdir() if path.name.startswith(".")] == []
 
@@ -213,9 +210,9 @@ def test_a_home_without_messages_has_nothing_to_back_up(fresh: Rig, tmp_path: Pa
     assert not (tmp_path / "b.tgz").exists()
 
 
-def test_a_home_in_use_is_not_restored_into(saved: Path, fresh: Rig, tmp_path: Path) -> None:
+def test_a_home_in_use_is_not_restored_into(saved: Path, served: Rig, tmp_path: Path) -> None:
     """Two homes in one would be neither."""
-    done = fresh.run("restore", str(saved))
+    done = served.run("restore", str(saved))
     assert done.code == CONFLICT
     assert "is not empty" in done.err
     other = tmp_path / "other"
@@ -294,21 +291,18 @@ def test_replies_that_waited_are_parked_because_they_may_have_left_since(saved: 
     file = rewritten(saved, {"harken.db": database.read_bytes()}, tmp_path / "waiting.tgz")
     copy = Rig(tmp_path / "target")
     assert copy.json("restore", str(file))["parked_replies"] == 1
-    copy.ok("up")
-    try:
+    with copy.serving():
         [parked] = copy.ask("read", ref=message)["replies"]
         assert (parked["reply_id"], parked["state"]) == ("r-1", "parked")
         assert "may have left" in parked["error"]
         assert numbers(copy.home)[-1] == about["last_event"] + 1
-    finally:
-        assert copy.run("down").code == 0
 
 
-def test_a_running_daemon_is_not_disturbed_by_a_backup(fresh: Rig, tmp_path: Path) -> None:
+def test_a_running_daemon_is_not_disturbed_by_a_backup(served: Rig, tmp_path: Path) -> None:
     """It is taken from outside: the same daemon serves before and after."""
-    fresh.ok("send", "one")
-    pid = fresh.pid
-    fresh.ok("backup", str(tmp_path / "b.tgz"))
-    fresh.ok("send", "two")
-    assert fresh.pid == pid
+    served.ok("send", "one")
+    pid = served.pid
+    served.ok("backup", str(tmp_path / "b.tgz"))
+    served.ok("send", "two")
+    assert served.pid == pid
     os.kill(pid, 0)

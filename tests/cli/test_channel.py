@@ -30,18 +30,18 @@ def heard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     (home / "config.toml").write_text(entry)
     (home / "config.toml").chmod(0o600)
     with serving(home) as rig:
-        until(lambda: len(rig.json("channel", "list")["channels"]) >= 2, "both are heard", SECONDS)
+        until(lambda: len(rig.json("channel", "names")["channels"]) >= 2, "both are heard", SECONDS)
         yield rig
 
 
 def test_the_list_shows_unread_and_the_newest_of_each(heard: Rig) -> None:
     """One look says where something new is."""
-    found = heard.json("channel", "list")["channels"]
+    found = heard.json("channel", "names")["channels"]
     assert [(each["source"], each["channel"], each["count"]) for each in found] == [
         ("ci", "list", 1),
         ("ci", "deploys", 23),
     ]
-    lines = heard.ok("channel", "list").splitlines()
+    lines = heard.ok("channel", "names").splitlines()
     assert "23 in all" in lines[1]
     assert lines[1].endswith("deploy 23")
     assert "\x1b" not in lines[0]
@@ -61,7 +61,7 @@ def test_a_channel_that_does_not_exist_is_told(heard: Rig) -> None:
     """Nothing and a slip of the finger look different."""
     for words in (("nothing",), ("ack", "nothing"), ("inject", "nothing"), ("deploys", "--source", "nobody")):
         done = heard.run("channel", *words)
-        assert (done.code, "harken channel list" in done.err) == (NOT_FOUND, True)
+        assert (done.code, "harken channel names" in done.err) == (NOT_FOUND, True)
 
 
 def test_acknowledged_is_seen_by_the_person_only(heard: Rig) -> None:
@@ -77,16 +77,29 @@ def test_acknowledged_is_seen_by_the_person_only(heard: Rig) -> None:
     ]
     assert heard.ok("channel", "ack") == "23 seen by you: ci/deploys\n"
     assert heard.ok("channel", "ack") == ""
-    assert [each["unread"] for each in heard.json("channel", "list")["channels"]] == [0, 0]
+    assert [each["unread"] for each in heard.json("channel", "names")["channels"]] == [0, 0]
+
+
+def test_channel_alone_and_its_list_show_the_newest_messages_with_their_numbers(rig: Rig) -> None:
+    """What came last is what people look for; the names of all channels have a command of their own."""
+    for number in range(25):
+        rig.ask("send", text=f"announced {number}", sender="ci", channel=f"c{number % 3}")
+    rig.ask("send", text="by hand", sender="amy")
+    lines = rig.ok("channel").splitlines()
+    assert lines == rig.ok("channel", "list").splitlines()
+    assert [line.rpartition(": ")[2] for line in lines] == [f"announced {number}" for number in range(5, 25)]
+    assert all(" #" in line for line in lines)
+    assert rig.json("channel") == rig.json("channel", "list")
+    assert {"c0", "c1", "c2"} <= {each["channel"] for each in rig.json("channel", "names")["channels"]}
 
 
 def test_a_channel_that_others_have_pushed_out_of_the_list_is_acknowledged_by_its_name(tmp_path: Path) -> None:
     """It is there: that two hundred others were active since is no reason to deny it."""
     with serving(tmp_path / "home") as rig:
         with DaemonClient(Home(rig.home), can_start=False) as daemon:
-            daemon.ask("send", text="long ago", channel="forgotten")
+            daemon.ask("send", text="long ago", channel="forgotten", sender="ann")
             for number in range(MAX_LISTED):
-                daemon.ask("send", text="noise", channel=f"busy-{number}")
+                daemon.ask("send", text="noise", channel=f"busy-{number}", sender="ann")
         assert rig.run("channel", "ack", "never-there").code == NOT_FOUND
         assert rig.json("channel", "ack", "forgotten")["acknowledged"] == 1
         assert rig.json("channel", "ack")["acknowledged"] == MAX_LISTED
@@ -103,7 +116,7 @@ def test_injected_messages_are_one_message_of_data_with_a_forecast(heard: Rig) -
     assert [line.partition("] ")[2] for line in lines] == [f"deploy {number}" for number in range(14, 24)]
     assert all(line.startswith("[ci/deploys ") for line in lines)
     assert "10 channel messages: waits for the next session" in heard.ok("channel", "inject")
-    assert "channels" not in {each["channel"] for each in heard.json("channel", "list")["channels"]}
+    assert "channels" not in {each["channel"] for each in heard.json("channel", "names")["channels"]}
 
 
 def test_an_agent_neither_acknowledges_nor_injects(heard: Rig) -> None:

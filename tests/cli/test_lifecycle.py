@@ -19,14 +19,16 @@ from tests.loss.rig import until
 
 
 def test_up_starts_and_says_what_to_try(fresh: Rig) -> None:
-    """The first command of every user ends with a daemon that is ready and three things to do."""
+    """The first command of every user ends with a daemon that is ready and what to do next."""
     lines = fresh.ok("up").splitlines()
     assert lines[0].endswith(f"runs now (process {fresh.pid}).")
     assert lines[1].split()[0] == "address"
-    assert lines[-3:] == [
+    assert lines[-5:] == [
+        "Next:",
+        "  harken connect  connect your agents",
+        "  harken open     the page in the browser",
+        "  harken status   what waits",
         '  harken send "the build is red" --from ci-bot --channel ci',
-        "  harken status",
-        "  harken connect",
     ]
     again = fresh.json("up")
     assert set(again) == {"state", "pid", "version", "url", "home", "port_problem"}
@@ -122,9 +124,9 @@ def test_a_daemon_of_another_version_is_replaced(fresh: Rig) -> None:
 
 def test_a_killed_daemon_is_started_again_and_nothing_is_lost(fresh: Rig) -> None:
     """What it leaves behind, an address and a socket file, must not confuse anybody."""
-    fresh.ok("send", "before")
+    fresh.ok("send", "before", "--from", "amy")
     os.kill(fresh.pid, signal.SIGKILL)
-    assert fresh.json("send", "after")["seq"] == 2
+    assert fresh.json("send", "after", "--from", "amy")["seq"] == 2
     assert [item["content_text_sanitized"] for item in fresh.json("pull")["messages"]] == ["before", "after"]
 
 
@@ -147,7 +149,7 @@ def test_everything_works_over_a_loopback_port_too(fresh: Rig) -> None:
     fresh.ok("up")
     pid = fresh.pid
     assert (fresh.home / "run" / "address").read_text().startswith("tcp:127.0.0.1:")
-    fresh.ok("send", "over the wire")
+    fresh.ok("send", "over the wire", "--from", "amy")
     assert "over the wire" in fresh.ok("pull")
     assert fresh.json("down") == {"state": "stopped", "pid": pid, "pids": [pid]}
 

@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 from harken.budget import printed_bytes
 from harken.cli.output import Screen, json_text
 from harken.hosts.registry import host_named
-from harken.model import INBOX, Attention, DeliveryId, Message, MessageId, Offer, Sender, Trust
+from harken.model import DeliveryId, MessageId, Offer, Sender
 from harken.verbs import shapes
+from tests.builders import a_message
 from tests.cli.rig import Outcome, Rig
 from tests.cli.test_as_agent import hosting
 from tests.cli.test_task import inside
+from tests.examples import examples
 
 NOT_VALID: Final = 2
 CODEX: Final = "codex-mcp-client"
@@ -150,7 +152,7 @@ def test_person_is_shown_everything(rig: Rig) -> None:
         continue
     texts = ["x" * 40_000, "y" * 30_000]
     for text in texts:
-        rig.ask("send", text=text)
+        rig.ask("send", text=text, sender="ann")
     pulled = rig.json("pull")
     assert [each["content_text_sanitized"] for each in pulled["messages"]] == texts
     assert pulled["unread_remaining"] == 0
@@ -158,23 +160,18 @@ def test_person_is_shown_everything(rig: Rig) -> None:
 
 def offer_of(text: str, name: str) -> Offer:
     """Return a message that was handed out."""
-    message = Message(
+    message = a_message(
+        text,
         id=MessageId("m-0000000001"),
-        mailbox=INBOX,
-        seq=1,
         received_at=datetime(2026, 11, 17, tzinfo=UTC),
-        source="teams",
         sender=Sender("ann", name),
-        text=text,
-        trust=Trust.KNOWN,
-        attention=Attention.WAKE,
         channel=name,
         meta={name: name, "other": ""},
     )
     return Offer(message=message, delivery_id=DeliveryId("d-0000000001"))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     text=st.text(alphabet=LETTERS, min_size=1, max_size=400),
     name=st.text(alphabet='a今😀\ue000"', max_size=20),

@@ -25,17 +25,24 @@ def test_status_names_daemon_consumers_and_what_waits(rig: Rig) -> None:
         found
     )
     shown = rig.ok("status")
-    assert f"Harken {__version__} runs since" in shown
-    assert found["daemon"]["url"] in shown
-    assert "Sessions: none is connected" in shown
-    assert "\n  you " in shown
-    assert "watch" not in shown
+    assert (
+        shown.index(" unread for you: harken pull\n")
+        < shown.index("Agents: none is connected")
+        < shown.index("Sources: ")
+    )
+    assert shown.endswith(f"Harken {__version__} runs. All about it: harken status --all\n")
+    assert found["daemon"]["url"] not in shown
+    whole = rig.ok("status", "--all")
+    assert f"Harken {__version__} runs since" in whole
+    assert found["daemon"]["url"] in whole
+    assert "\n  you " in whole
+    assert "watch" not in whole
 
 
 def test_status_says_why_nothing_can_be_stored(fresh: Rig) -> None:
     """Who asks how things stand on a full disk, or with a file gone, must not be told that all is well."""
-    fresh.ok("send", "before")
-    shown = fresh.ok("status")
+    fresh.ok("send", "before", "--from", "amy")
+    shown = fresh.ok("status", "--all")
     assert "Nothing can be stored" not in shown
     assert "  store    sqlite: 1 message, 1 mailbox, 1 event, " in shown
     assert "not indexed" not in shown
@@ -84,12 +91,15 @@ def test_what_a_consumer_was_not_given_is_shown_with_the_way_to_it(fresh: Rig) -
     places = fresh.json("status")["consumers"]
     inbox = {each["consumer"]: each["left_out"] for each in places if each["mailbox"] == "inbox"}
     assert inbox == {"late": left_out, "watch": {"older": 0, "surplus": 0, "up_to": 0}}
-    for verb, row in (("status", "  late  inbox  2 too many  before #3"), ("stats", "  inbox  2 too many  before #3")):
-        lines = fresh.ok(verb, *(["--consumer", "late"] if verb == "stats" else [])).splitlines()
+    for words, row in (
+        (("status", "--all"), "  late  inbox  2 too many  before #3"),
+        (("stats", "--consumer", "late"), "  inbox  2 too many  before #3"),
+    ):
+        lines = fresh.ok(*words).splitlines()
         assert lines[lines.index(row) - 1].startswith("Not given when the consumer began")
     below = fresh.json("list", "--mailbox", "inbox", "--before", "3")["messages"]
     assert [each["content_text_sanitized"] for each in below] == ["one", "two"]
-    assert "3 messages, 1 delivery, 1 mailbox, " in fresh.ok("status")
+    assert "3 messages, 1 delivery, 1 mailbox, " in fresh.ok("status", "--all")
     assert [fresh.json("read", ref)["not_given"] for ref in ("#2", "#3")] == [["late"], []]
     assert "  late  not given  older, or one of too many, when it began" in fresh.ok("read", "#2").splitlines()
 
@@ -266,8 +276,38 @@ def test_home_and_json_stand_before_or_after_the_verb(rig: Rig, tmp_path: Path) 
 def test_help_names_every_verb_without_a_daemon(tmp_path: Path) -> None:
     """Looking at the help changes nothing."""
     bare = Rig(tmp_path / "home")
-    shown = bare.ok()
-    assert shown == bare.ok("--help")
+    assert "harken --help" in bare.ok()
+    shown = bare.ok("--help")
     for verb in ("send", "status", "export", "allow", "completion"):
         assert f"\n  {verb} " in shown
     assert not bare.home.exists()
+
+
+def test_harken_alone_says_how_to_begin_and_help_begins_with_every_day(rig: Rig) -> None:
+    """A newcomer reads a few lines; whoever looks for a command finds the usual ones first."""
+    lines = rig.ok().splitlines()
+    assert len(lines) <= 12
+    assert all(len(line) <= 80 for line in lines)
+    assert [line.split()[1] for line in lines[1:-1]][:3] == ["up", "connect", "doctor"]
+    assert lines[-1] == "Every command: harken --help"
+    shown = rig.ok("--help")
+    assert shown.index("Every day:") < shown.index("  send ") < shown.index("Messages:")
+    assert shown.count("\n  send ") == 1
+
+
+@pytest.mark.parametrize(
+    ("group", "verb"),
+    [("rules", "list"), ("task", "list"), ("run", "list"), ("source", "list"), ("channel", "list"), ("config", "show")],
+)
+def test_a_group_without_a_verb_shows_what_there_is(rig: Rig, group: str, verb: str) -> None:
+    """Nobody types a noun to be told how to use it."""
+    alone, named = rig.run(group), rig.run(group, verb)
+    assert (alone.code, alone.out, alone.err) == (named.code, named.out, named.err)
+    assert alone.code == 0
+    assert rig.json(group) == rig.json(group, verb)
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("statsu", "status"), ("sned", "send"), ("lsit", "list")])
+def test_letters_in_another_order_are_understood(rig: Rig, typed: str, meant: str) -> None:
+    """The most common slip: `stats` is nearer by the letters, and not what was meant."""
+    assert f"Did you mean {meant}?" in rig.run(typed).err

@@ -294,6 +294,24 @@ def test_wait_ends_well_when_nothing_comes(rig: Rig) -> None:
     assert rig.json("wait", "--consumer", "bored", "--timeout", "0.1") == {"messages": [], "unread_remaining": 0}
 
 
+def test_what_you_write_is_read_for_you_and_wait_gives_answers(fresh: Rig) -> None:
+    """Who asks and waits wants the answer, and not the question again; for agents it is new all the same."""
+    own = _send(fresh, "is anybody there?")
+    assert fresh.json("status")["consumers"][0] | {"left_out": None} == {
+        "consumer": "watch",
+        "mailbox": "inbox",
+        "cursor": 1,
+        "head": 1,
+        "unread": 0,
+        "left_out": None,
+    }
+    _send(fresh, "yes, I am", "--from", "amy")
+    assert [each["from"] for each in fresh.json("wait", "--timeout", "0")["messages"]] == ["amy"]
+    assert fresh.json("pull", "--consumer", "codex")["messages"][0]["id"] == own["id"]
+    (line,) = [line for line in fresh.json("read", own["id"])["ledger"] if line["consumer"] == "watch"]
+    assert (line["state"], line["evidence"]) == ("seen", "own")
+
+
 def test_ctrl_c_during_wait_takes_nothing(fresh: Rig) -> None:
     """Whoever gives up waiting still finds the next message unread, and not marked as a repeat."""
     fresh.ok("up")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from time import gmtime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.cli.output import clock_time, cut, json_text, width_of, wrapped
+from harken.cli.output import clock_time, cut, json_text, name_of, sender_of, width_of, wrapped
 from harken.display import author_name, one_line, reader_name, task_sender_name, visible
+from harken.model import timestamp
 
 anything = st.text(st.characters(exclude_categories=[]))
 
@@ -63,7 +65,18 @@ def test_wrapping_keeps_every_word_and_every_line_fits(text: str, width: int) ->
 )
 def test_times_are_as_short_as_they_can_be(stamp: str | None, shown: str) -> None:
     """Today the hour is enough."""
-    assert clock_time(stamp, datetime(2026, 3, 18, 20, 0, tzinfo=UTC), UTC) == shown
+    assert clock_time(stamp, datetime(2026, 3, 18, 20, 0, tzinfo=UTC).timestamp(), gmtime) == shown
+
+
+LONG_AGO = -10_000_000_000.0
+
+
+@given(st.integers(-2_000_000_000, 30_000_000_000))
+def test_a_time_is_that_of_the_calendar(seconds: int) -> None:
+    """Times are read without `datetime`, which costs more than the rest of a command: leap years must not differ."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    assert clock_time(timestamp(moment), LONG_AGO, gmtime) == f"{moment:%Y-%m-%d %H:%M}"
+    assert clock_time(timestamp(moment), moment.timestamp(), gmtime) == f"{moment:%H:%M}"
 
 
 def test_stored_names_of_the_person_are_shown_as_you() -> None:
@@ -72,3 +85,28 @@ def test_stored_names_of_the_person_are_shown_as_you() -> None:
     assert [author_name(name) for name in ("owner", "watch", "agent:codex")] == ["you", "watch", "agent:codex"]
     assert task_sender_name("user", "owner") == "you"
     assert task_sender_name("user", "unknown") == "user"
+
+
+def record(name: str, trust: str = "known", sender_id: str = "github:x") -> dict[str, str]:
+    """Return of a message what says who said it."""
+    return {"from": name, "sender_id": sender_id, "trust": trust}
+
+
+def test_mark_says_how_far_a_sender_is_trusted() -> None:
+    """It stands before the name, where nothing of the name can be."""
+    assert sender_of(record("you", "owner", "owner")) == "★ you"
+    assert sender_of(record("Ann", "owner", "ann@example.org")) == "★ Ann"
+    assert [sender_of(record("Ann", trust)) for trust in ("known", "unknown", "something new")] == [
+        "Ann",
+        "? Ann",
+        "? Ann",
+    ]
+
+
+@pytest.mark.parametrize("name", ["you", "You", "owner", " you ", "you:", "★ you", "? owner"])
+@pytest.mark.parametrize("trust", ["known", "unknown", "owner"])
+def test_somebody_who_calls_themselves_you_is_shown_with_their_id(name: str, trust: str) -> None:
+    """A GitHub user may have that name; the id is what the source vouches for."""
+    shown = name_of(record(name, trust))
+    assert shown.endswith(" (github:x)")
+    assert "★" not in shown

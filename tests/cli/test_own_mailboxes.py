@@ -47,7 +47,7 @@ def hidden(rig: Rig) -> str:
         ("search", "noon"),
         ("journal",),
         ("channel", "news"),
-        ("channel", "list"),
+        ("channel", "names"),
         ("waiting",),
         ("outbox",),
         ("rules", "test", "--all"),
@@ -62,7 +62,7 @@ def test_agent_sees_only_what_is_in_its_own_mailboxes(
     said = json.dumps(agent.json(*words))
     assert HIDDEN not in said
     if words[-1] in ("list", "news", "journal"):
-        assert "lunch is at noon" in said or words == ("channel", "list")
+        assert "lunch is at noon" in said or words == ("channel", "names")
         assert HIDDEN in json.dumps(rig.json(*words))
 
 

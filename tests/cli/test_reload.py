@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.cli.rig import SECONDS, Json, Rig
-from tests.cli.sitting import Sitting
+from tests.cli.terminal_session import TerminalSession
 from tests.cli.test_as_agent import hosting
 from tests.cli.test_source import ANNOUNCER, REFUSED, WRONG, add, listed
 from tests.loss.rig import until
@@ -20,11 +20,9 @@ UNSIGNED, NOT_THERE = 401, 404
 
 
 @pytest.fixture
-def running(fresh: Rig) -> Rig:
+def running(served: Rig) -> Rig:
     """A home whose daemon runs, with nothing in it."""
-    fresh.home.mkdir(mode=0o700)
-    fresh.ok("up")
-    return fresh
+    return served
 
 
 def write(rig: Rig, text: str) -> None:
@@ -66,7 +64,7 @@ def test_a_source_is_added_and_removed_while_the_daemon_runs(running: Rig) -> No
 def test_at_a_terminal_what_was_added_is_tried(running: Rig) -> None:
     """Whoever adds it sees whether it works; a script does not wait for that."""
     words = ("source", "add", "ci", "--command", sys.executable, "--", ANNOUNCER, "deploys=one")
-    with Sitting(running, *words, columns=200) as person:
+    with TerminalSession(running, *words, columns=200) as person:
         person.sees("The daemon listens to it from now on.", "It is tried for 5 seconds.", "1 message came: deploys 1")
         assert person.leaves() == 0
 

@@ -10,9 +10,7 @@ import json
 import os
 import sqlite3
 import sys
-from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,8 +20,8 @@ from harken.store.sqlite.connection import migrations
 from harken.testing import CallFailed
 from tests.cli.rig import Json, Rig
 from tests.cli.test_backup import contents, rewritten
-from tests.fake_host import nursery_with_host
-from tests.loss.rig import Nursery, Served, until
+from tests.fake_host import Machine, machine_with_host
+from tests.loss.rig import DaemonStarter, Served, until
 
 PROGRAM: Final = """#!{python}
 import json, os, sys
@@ -48,12 +46,8 @@ ASK: Final = {**AUTO, "name": "ask", "channel": "ops", "mode": "confirm"}
 QUIET: Final = "[toasts]\nenabled = false\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A machine where Gemini CLI seems to be installed."""
-
-    nursery: Nursery
-    folder: Path
+class HeldMachine(Machine):
+    """One whose agent notes what it was let run for, and may hold until it is let go."""
 
     @property
     def ran(self) -> list[str]:
@@ -73,14 +67,14 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(starter: DaemonStarter, tmp_path: Path) -> HeldMachine:
     """Daemons that find the agent."""
     folder = tmp_path / "bin"
     folder.mkdir()
     os.mkfifo(folder / "gate")
     program = PROGRAM.format(python=sys.executable, ran=str(folder / "ran"), gate=str(folder / "gate"))
-    with nursery_with_host(folder, program) as nursery:
-        yield Machine(nursery, folder)
+    machine_with_host(starter, folder, program)
+    return HeldMachine(starter, folder)
 
 
 def with_rules(home: Path) -> Path:
@@ -131,10 +125,10 @@ def events(home: Path, after: int) -> list[tuple[str, str, str]]:
     return [(each["kind"], each[each["kind"]], each["state"]) for each in found]
 
 
-def test_what_ran_after_the_backup_does_not_run_again_and_is_shown(machine: Machine, tmp_path: Path) -> None:
+def test_what_ran_after_the_backup_does_not_run_again_and_is_shown(machine: HeldMachine, tmp_path: Path) -> None:
     """A deployment must not happen a second time because a disk was replaced; a person can still let it."""
     file, copy = tmp_path / "b.tgz", Rig(tmp_path / "copy")
-    with machine.nursery.daemon(with_rules(tmp_path / "home")) as daemon:
+    with machine.daemon(with_rules(tmp_path / "home")) as daemon:
         daemon.start()
         running, queued, asked = backed_up(daemon, file)
         machine.let_go()
@@ -149,7 +143,7 @@ def test_what_ran_after_the_backup_does_not_run_again_and_is_shown(machine: Mach
     ]
     (run,) = restored["interrupted_runs"]
     assert (run["rule"], run["message_id"], run["agent"]) == ("by itself", running["message_id"], "gemini-cli")
-    with machine.nursery.daemon(copy.home) as daemon:
+    with machine.daemon(copy.home) as daemon:
         daemon.start()
         # The oldest is started first, one per agent at a time: what was queued before would have run by then.
         daemon.call("run_now", message=queued["message_id"], rule="by itself")
@@ -171,10 +165,10 @@ def test_what_ran_after_the_backup_does_not_run_again_and_is_shown(machine: Mach
         ]
 
 
-def test_a_restore_says_what_it_held_back_and_how_to_run_it(machine: Machine, tmp_path: Path) -> None:
+def test_a_restore_says_what_it_held_back_and_how_to_run_it(machine: HeldMachine, tmp_path: Path) -> None:
     """Nobody looks for what they do not know of."""
     file = tmp_path / "b.tgz"
-    with machine.nursery.daemon(with_rules(tmp_path / "home")) as daemon:
+    with machine.daemon(with_rules(tmp_path / "home")) as daemon:
         daemon.start()
         _, queued, asked = backed_up(daemon, file)
         (run,) = daemon.call("runs")["runs"]
@@ -191,10 +185,10 @@ def test_a_restore_says_what_it_held_back_and_how_to_run_it(machine: Machine, tm
     assert "harken run show RUN" in shown
 
 
-def test_what_a_person_had_asked_for_by_hand_is_not_said_to_have_a_rule(machine: Machine, tmp_path: Path) -> None:
+def test_what_a_person_had_asked_for_by_hand_is_not_said_to_have_a_rule(machine: HeldMachine, tmp_path: Path) -> None:
     """A hint that names a rule cannot be followed where there is none."""
     file = tmp_path / "b.tgz"
-    with machine.nursery.daemon(with_rules(tmp_path / "home")) as daemon:
+    with machine.daemon(with_rules(tmp_path / "home")) as daemon:
         daemon.start()
         said(daemon, "hold", "ci", "started")
         message = daemon.call("send", text="second", sender="amy", channel="talk")["id"]
@@ -208,11 +202,11 @@ def test_what_a_person_had_asked_for_by_hand_is_not_said_to_have_a_rule(machine:
 
 
 def test_mail_that_rules_had_not_looked_at_when_the_backup_was_taken_starts_nothing(
-    machine: Machine, tmp_path: Path
+    machine: HeldMachine, tmp_path: Path
 ) -> None:
     """The daemon looked at it a moment later, and may have run something for it."""
     file = tmp_path / "b.tgz"
-    with machine.nursery.daemon(with_rules(tmp_path / "home")) as daemon:
+    with machine.daemon(with_rules(tmp_path / "home")) as daemon:
         daemon.start()
         Rig(daemon.home).ok("send", "second", "--channel", "talk", "--from", "amy")
         Rig(daemon.home).ok("backup", str(file))
@@ -227,17 +221,17 @@ def test_mail_that_rules_had_not_looked_at_when_the_backup_was_taken_starts_noth
     shown = Rig(tmp_path / "shown").ok("restore", str(early), "--with-settings")
     assert "Messages that rules had perhaps not looked at yet, and now will not: 1." in shown
     assert copy.json("restore", str(early), "--with-settings")["unjudged"] == 1
-    with machine.nursery.daemon(copy.home) as daemon:
+    with machine.daemon(copy.home) as daemon:
         daemon.start()
         said(daemon, "third", "ci", "started")
         ends(daemon, 1)
     assert machine.ran == ["third"]
 
 
-def test_a_backup_of_a_harken_without_rules_is_restored(fresh: Rig, tmp_path: Path) -> None:
+def test_a_backup_of_a_harken_without_rules_is_restored(served: Rig, tmp_path: Path) -> None:
     """Its database has nothing that could be held back, and is brought up to date."""
-    fresh.ok("send", "one")
-    fresh.ok("backup", str(tmp_path / "b.tgz"))
+    served.ok("send", "one")
+    served.ok("backup", str(tmp_path / "b.tgz"))
     database = tmp_path / "old.db"
     with closing(sqlite3.connect(database)) as connection:
         for number, script in migrations()[:4]:

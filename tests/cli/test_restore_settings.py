@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from tests.cli.rig import SECONDS, Json, Rig
-from tests.cli.sitting import ENTER, Sitting
+from tests.cli.terminal_session import ENTER, TerminalSession
 from tests.cli.test_backup import USER_ERROR, contents, rewritten
 
 RULES: Final = {
@@ -34,15 +34,15 @@ args = ["{proof}"]
 
 
 @pytest.fixture
-def foreign(fresh: Rig, tmp_path: Path) -> Iterator[Path]:
+def foreign(served: Rig, tmp_path: Path) -> Iterator[Path]:
     """A backup with a message, and with settings that run a program, open a port and trust a stranger."""
-    fresh.ok("send", "the only message")
-    fresh.ok("allow", "mallory@example.org", "--as-owner")
-    (fresh.home / "triggers.json").write_text(json.dumps(RULES))
-    fresh.ok("rules", "reload")
-    (fresh.home / "config.toml").write_text("[log]\nbackups = 2\n")
-    fresh.ok("backup", str(tmp_path / "plain.tgz"))
-    assert fresh.run("down").code == 0
+    served.ok("send", "the only message")
+    served.ok("allow", "mallory@example.org", "--as-owner")
+    (served.home / "triggers.json").write_text(json.dumps(RULES))
+    served.ok("rules", "reload")
+    (served.home / "config.toml").write_text("[log]\nbackups = 2\n")
+    served.ok("backup", str(tmp_path / "plain.tgz"))
+    assert served.run("down").code == 0
     program = tmp_path / "helper"
     program.write_text('#!/bin/sh\ntouch "$1"\n')
     program.chmod(0o755)
@@ -79,11 +79,8 @@ def test_with_yes_the_messages_are_taken_and_the_settings_parked(foreign: Path, 
     parked = json.loads((copy.home / "parked-decisions.json").read_text())
     assert [each["sender"] for each in parked["senders"]] == ["mallory@example.org"]
     assert parked["rules"] == RULES
-    copy.ok("up")
-    try:
+    with copy.serving():
         assert [each["content_text_sanitized"] for each in copy.json("list")["messages"]] == ["the only message"]
-    finally:
-        assert copy.run("down").code == 0
 
 
 def test_with_settings_all_is_taken(foreign: Path, tmp_path: Path) -> None:
@@ -99,7 +96,7 @@ def test_with_settings_all_is_taken(foreign: Path, tmp_path: Path) -> None:
 def test_person_is_shown_what_would_happen_and_asked(foreign: Path, tmp_path: Path, answer: str) -> None:
     """No is what Enter says."""
     copy = Rig(tmp_path / "copy")
-    with Sitting(copy, "restore", str(foreign), columns=200) as person:
+    with TerminalSession(copy, "restore", str(foreign), columns=200) as person:
         shown = person.sees("Take them too?")
         for word in ("helper", "for other machines", "teams:mallory as owner", "mallory@example.org as owner", "sneak"):
             assert word in shown
@@ -110,11 +107,11 @@ def test_person_is_shown_what_would_happen_and_asked(foreign: Path, tmp_path: Pa
     assert decided(copy.home) == ((1, 1) if answer == "y" else (0, 0))
 
 
-def test_settings_that_only_suit_the_person_are_taken_without_a_word(fresh: Rig, tmp_path: Path) -> None:
+def test_settings_that_only_suit_the_person_are_taken_without_a_word(served: Rig, tmp_path: Path) -> None:
     """Sizes, times and folders let nobody do anything."""
-    fresh.ok("send", "one")
-    (fresh.home / "config.toml").write_text("[log]\nbackups = 2\n")
-    fresh.ok("backup", str(tmp_path / "b.tgz"))
+    served.ok("send", "one")
+    (served.home / "config.toml").write_text("[log]\nbackups = 2\n")
+    served.ok("backup", str(tmp_path / "b.tgz"))
     copy = Rig(tmp_path / "copy")
     assert copy.json("restore", str(tmp_path / "b.tgz"))["settings"] == []
     assert (copy.home / "config.toml").read_text() == "[log]\nbackups = 2\n"
@@ -171,8 +168,8 @@ def test_who_was_not_admitted_stays_so_when_the_database_is_recovered(foreign: P
     """The journal of a backup tells whom somebody else admitted, and may tell more than its database."""
     copy = Rig(tmp_path / "copy")
     copy.ok("restore", str(forged(foreign, tmp_path / "more.tgz")), "--yes")
-    copy.ok("up")
-    assert copy.run("down").code == 0
+    with copy.serving():
+        pass
     for file in copy.home.glob("harken.db*"):
         file.unlink()
     copy.ok("recover", "--yes")

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +15,6 @@ from harken.cli.action_show import left, show_action, show_waiting
 from harken.cli.output import Screen, width_of
 from harken.cli.rule_show import show_explained, show_rules, show_test
 from harken.cli.run_show import lasted, show_output, show_run, show_runs
-from harken.cli.times import Length
 
 Json = dict[str, Any]
 
@@ -74,6 +72,8 @@ ACTION: Json = {
     "tools": ["shell", EVIL],
     "agent": EVIL,
     "workdir": "/" + EVIL,
+    "runs_on": EVIL,
+    "folder": "/" + EVIL,
     "prompt": EVIL,
     "created_at": NOW.isoformat(),
     "expires_at": NOW.isoformat(),
@@ -238,6 +238,20 @@ def test_an_explanation_tells_then_from_now(capsys: pytest.CaptureFixture[str]) 
     ]
 
 
+def test_a_question_names_everything_that_a_yes_lets_happen(capsys: pytest.CaptureFixture[str]) -> None:
+    """Which agent, in which folder, with which tools, on what text; what is long is cut, and said to be."""
+    asked = {
+        "runs_on": "codex",
+        "folder": "/srv/app",
+        "tools": ["read_file"],
+        "prompt": "Look at this.\n" + "x" * 2_000,
+    }
+    show_waiting(Screen(0, has_colour=False), [{**ACTION, **asked}])
+    shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert {"agent Codex", "folder /srv/app", "tools read_file", "it is told:", "Look at this."} <= set(shown)
+    assert "… and 1014 characters more" in shown
+
+
 @pytest.mark.parametrize(
     ("change", "follows"),
     [
@@ -278,18 +292,3 @@ def test_how_long_it_took_reads_as_time(seconds: int) -> None:
     assert found is not None
     assert int(found[1] or 0) * 60 + int(found[2]) == seconds
     assert int(found[2]) < 60
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("7d", 604_800), ("12h", 43_200), ("30m", 1800), ("90s", 90), (" 2w ", 1_209_600)]
-)
-def test_a_stretch_of_time_is_read_as_people_write_it(text: str, seconds: int) -> None:
-    """`--since 7d` is the common case."""
-    assert Length().convert(text, None, None) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "0s", "7", "d", "-1d", "7 days", "7dd", "1e9d", "٣d", "9999999999d"])
-def test_what_is_no_length_of_time_is_refused(text: str) -> None:
-    """A guess here would quietly look at the wrong mail."""
-    with pytest.raises(click.BadParameter, match="no length of time"):
-        Length().convert(text, None, None)

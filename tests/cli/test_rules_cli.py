@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from harken.cli.rule_show import EXAMPLE
+from harken.rules.schema import json_schema
 from tests.cli.rig import SECONDS, Json, Rig, serving
 from tests.cli.test_as_agent import hosting
-from tests.docs.pages import DOCS, fences
+from tests.docs.pages import DOCS, ROOT, commands, fences
 from tests.loss import rig as waiting
 
 WRONG, NOT_FOUND, REFUSED = 2, 3, 7
@@ -110,6 +113,33 @@ def test_the_rules_on_the_page_are_rules(fresh: Rig) -> None:
     assert len(named) == 3
     good = fresh.json("rules", "check", "-", stdin=json.dumps({"rules": named}))
     assert (good["rules"], good["warnings"]) == (3, [])
+
+
+def shown_rules() -> dict[str, list[dict[str, object]]]:
+    """Return every rule that is shown to people as one to begin with, by where it is shown."""
+    page = (ROOT / "src/harken/surfaces/web/page/templates/panels/rules.html.j2").read_text(encoding="utf-8")
+    (on_page,) = re.findall(r'<pre[^>]*>(\{"rules".*?\})</pre>', page, re.DOTALL)
+    (in_schema,) = json_schema()["examples"]
+    shown = [json.loads(block) for block in fences(DOCS / "howto" / "rules.md", "json")]
+    return {
+        "the page": json.loads(on_page)["rules"],
+        "the hint": json.loads(EXAMPLE)["rules"],
+        "the schema": in_schema["rules"],
+        "the document": [rule for example in shown for rule in example.get("rules", [example])],
+    }
+
+
+def test_every_rule_that_is_shown_fits_the_first_message_of_the_quickstart(fresh: Rig) -> None:
+    """The first rule that people write is one of these, and the first message that they have is that one."""
+    lines = [line for block in fences(DOCS / "quickstart.md", "sh") for line in block.splitlines()]
+    first = next(line for line in lines if line.startswith("harken send "))
+    fresh.ok(*next(iter(commands(first))))
+    for place, rules in shown_rules().items():
+        write(fresh, json.dumps({"rules": rules}))
+        fresh.ok("rules", "reload")
+        tried = fresh.json("rules", "test", "--all", "--since", "1h")
+        silent = [each for each in tried["messages"][0]["verdicts"] if each["outcome"] == "no match"]
+        assert (place, silent) == (place, [])
 
 
 def test_what_a_file_says_cannot_act_on_the_terminal(fresh: Rig) -> None:

@@ -192,7 +192,7 @@ def test_up_and_down_know_the_service(machine: Machine) -> None:
     assert machine.rig.json("service", "status")["state"] == "inactive"
     machine.rig.ok("up")
     assert machine.rig.json("service", "status")["pid"] == machine.rig.pid
-    assert "see harken service status" in machine.rig.ok("status")
+    assert "see harken service status" in machine.rig.ok("status", "--all")
 
 
 def test_up_works_where_the_service_cannot_be_started(machine: Machine) -> None:

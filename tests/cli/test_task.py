@@ -23,6 +23,7 @@ from harken.testing.forked import start_harken
 from harken.workspaces.agent_command import quoted
 from tests.cli.rig import COMMAND, SECONDS, Json, Outcome, Rig
 from tests.cli.test_as_agent import hosting
+from tests.examples import examples
 from tests.loss.rig import until
 from tests.workspaces.repos import PERSON, commit, filtered, git, repository
 
@@ -276,7 +277,7 @@ def test_a_hostile_folder_does_nothing_to_the_terminal_that_shows_its_command(pe
 
 
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_every_word_comes_through_a_shell_as_it_was_and_can_be_printed(word: str) -> None:
     """The quoting is our own where the library's would print what is in the word."""
     written = quoted(word)

@@ -58,15 +58,15 @@ def test_long_names_are_cut_where_the_terminal_ends_and_whole_for_programs(rig: 
     """A server chooses the names: one of them must not break the lines of all others."""
     name = "pipelines/漢字/" + "very-" * 20 + "long"
     rig.ok("send", "the build is red", "--channel", name)
-    rows = ESCAPE.sub("", _on_terminal(rig, columns, "channel", "list")).splitlines()
+    rows = ESCAPE.sub("", _on_terminal(rig, columns, "channel", "names")).splitlines()
     assert [row for row in rows if width_of(row) > columns] == []
     (row,) = (row for row in rows if row.strip().startswith("pipe"))
     assert "\u2026" in row
     if columns == 80:
         assert " in all " in row
         assert " #" in row
-    assert name in {each["channel"] for each in rig.json("channel", "list")["channels"]}
-    assert name in rig.ok("channel", "list")
+    assert name in {each["channel"] for each in rig.json("channel", "names")["channels"]}
+    assert name in rig.ok("channel", "names")
 
 
 @pytest.mark.parametrize("columns", [24, 40, 80])
@@ -149,4 +149,4 @@ def test_verbs_import_nothing_heavy(rig: Rig, words: tuple[str, ...]) -> None:
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.err.splitlines() if "|" in line}
     heavy = {"mcp", "anyio", "asyncio", "msgspec", "starlette", "pydantic", "uvicorn", "psutil", "sqlite3", "uvloop"}
     assert loaded & heavy == set()
-    assert "click" in loaded
+    assert "harken" in loaded

@@ -19,21 +19,27 @@ HOSTS = ("codex", "qwen-code")
 
 
 @pytest.fixture
-def person(tmp_path: Path) -> Iterator[Rig]:
-    """A person with settings of their own, who connected several hosts, one of them in a project."""
+def newcomer(tmp_path: Path) -> Rig:
+    """A person with settings of their own, and a project."""
     user, project = tmp_path / "user", tmp_path / "user" / "shop"
     (user / ".codex").mkdir(parents=True)
     (user / ".codex/config.toml").write_bytes(CONFIG)
     (user / ".qwen").mkdir()
     (user / ".qwen/settings.json").write_text('{"theme": "dark"}\n')
     project.mkdir()
-    rig = Rig(tmp_path / "home", {"HOME": str(user), "PATH": os.defpath, "XDG_CONFIG_HOME": ""})
-    yield rig
-    assert rig.run("down").code == 0
+    return Rig(tmp_path / "home", {"HOME": str(user), "PATH": os.defpath, "XDG_CONFIG_HOME": ""})
+
+
+@pytest.fixture
+def person(newcomer: Rig) -> Iterator[Rig]:
+    """The same person, whose daemon runs."""
+    with newcomer.serving():
+        yield newcomer
+    assert newcomer.run("down").code == 0
 
 
 def connected(rig: Rig) -> dict[str, tuple[int, bytes]]:
-    """Connect the hosts and let the daemon run; return what the person's home was before."""
+    """Connect the hosts, one of them in the project; return what the person's home was before."""
     before = tree(user_of(rig))
     rig.ok("connect", *HOSTS, "--yes")
     rig.ok("connect", "gemini-cli", "--project", str(user_of(rig) / "shop"), "--yes")
@@ -134,14 +140,13 @@ def test_a_host_that_this_version_does_not_know_keeps_no_other_connected(person:
 
 def test_an_agent_may_not_uninstall(person: Rig) -> None:
     """It would cut off its own instructions, and the person's mail."""
-    person.ok("up")
     with hosting(person):
         assert person.run("uninstall", "--yes").code == REFUSED
     assert is_locked(person.home / "run" / "lock")
 
 
-def test_where_there_is_nothing_it_says_so(person: Rig) -> None:
+def test_where_there_is_nothing_it_says_so(newcomer: Rig) -> None:
     """Uninstalling twice is not an error."""
-    shown = person.ok("uninstall", "--yes")
+    shown = newcomer.ok("uninstall", "--yes")
     assert shown.splitlines()[0] == "No agent is connected, no service is installed and no daemon runs."
-    assert not person.home.exists()
+    assert not newcomer.home.exists()

@@ -19,6 +19,7 @@ SECONDS = 30.0
 def test_table_is_what_the_verbs_say() -> None:
     """One declaration: whoever changes a verb's words changes those of its command."""
     assert verb_table.TABLE.read_text(encoding="utf-8") == verb_table.table()
+    assert verb_table.COMMAND_TABLE.read_text(encoding="utf-8") == verb_table.command_table()
     assert set(VERB_OPTIONS) <= {verb.name for verb in VERBS}
 
 
@@ -58,7 +59,8 @@ def test_command_has_the_help_of_its_verb_and_then_its_own() -> None:
 def test_command_line_loads_no_verb_and_no_codec_to_show_its_help() -> None:
     """Start-up is felt: the daemon parses, the command line asks."""
     script = (
-        "import sys, harken.cli.messages; print([name for name in ('msgspec', 'harken.verbs') if name in sys.modules])"
+        "import sys, harken.cli.message_commands;"
+        "print([name for name in ('msgspec', 'harken.verbs') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=SECONDS)
     assert done.stdout.strip() == "[]"

@@ -11,7 +11,7 @@ import pytest
 
 from harken.model import Mailbox
 from tests.cli.rig import Json, Rig, serving
-from tests.cli.sitting import CTRL_C, DOWN, ENTER, UP, Sitting
+from tests.cli.terminal_session import CTRL_C, DOWN, ENTER, UP, TerminalSession
 from tests.cli.test_as_agent import REFUSED, hosting
 from tests.seeded import Asked, seed
 
@@ -136,7 +136,7 @@ def _events(rig: Rig, kind: str) -> list[Json]:
 def test_watch_shows_what_waits_and_keys_settle_it(asked: tuple[Rig, list[str]]) -> None:
     """The banner is what a person has before their eyes; one key takes off what needs no answer."""
     rig, (first, second, _) = asked
-    with Sitting(rig, "watch") as person:
+    with TerminalSession(rig, "watch") as person:
         shown = person.sees("3 wait for an answer, oldest 2 h", f"▸ {first}  waits 2 h  #1 ann: when is the release?")
         assert "\x1b" not in shown
         person.press(DOWN + ENTER)
@@ -156,7 +156,7 @@ def test_watch_shows_what_waits_and_keys_settle_it(asked: tuple[Rig, list[str]])
 def test_answer_that_was_begun_in_watch_can_be_left(asked: tuple[Rig, list[str]]) -> None:
     """Ctrl-C and an empty line send nothing, and the view goes on as before."""
     rig, (first, *_) = asked
-    with Sitting(rig, "watch") as person:
+    with TerminalSession(rig, "watch") as person:
         person.sees(f"▸ {first}", "q leave")
         person.press(DOWN + UP + b"r")
         person.sees("Enter sends it:")

@@ -21,7 +21,7 @@ from harken.config.home import Home
 from harken.control.client import DaemonClient
 from harken.errors import HarkenError
 from tests.cli.rig import SECONDS, Json, Rig, serving
-from tests.cli.sitting import CTRL_C, DOWN, ENTER, ESC, UP, Sitting
+from tests.cli.terminal_session import CTRL_C, DOWN, ENTER, ESC, UP, TerminalSession
 from tests.cli.test_as_agent import hosting
 from tests.cli.test_rules_cli import until, write
 from tests.cli.test_runs_cli import ASK, PROGRAM
@@ -89,13 +89,14 @@ def _start(rig: Rig, folder: Path, agent: str = "gemini-cli") -> str:
 
 def test_a_message_appears_with_its_place_sender_and_first_line(rig: Rig) -> None:
     """The person sees what came without asking; marked by whom it can be trusted to be."""
-    with Sitting(rig, "watch") as person:
+    with TerminalSession(rig, "watch") as person:
         person.sees(READY)
         rig.ok("send", "the build is red\nand more", "--channel", "ci", "--from", "ann")
         rig.ok("send", "mine", "--channel", "ci")
         shown = person.sees("mine").splitlines()
-        assert [line for line in shown if re.fullmatch(r"  #\d+ \[local/ci \d\d:\d\d\] ann: the build is red …", line)]
-        assert [line for line in shown if re.fullmatch(r"★ #\d+ \[local/ci \d\d:\d\d\] you: mine", line)]
+        assert [line for line in shown if re.fullmatch(r'\[ci \d\d:\d\d\] ann: "the build is red …"  #\d+', line)]
+        assert [line for line in shown if re.fullmatch(r'\[ci \d\d:\d\d\] ★ you: "mine"  #\d+', line)]
+        assert shown[-2] == '→ tell your agent: "check the inbox"'
         assert re.match(r"\d+ unread · ", shown[-1])
         assert shown[-1].count(READY) == 1
 
@@ -103,21 +104,47 @@ def test_a_message_appears_with_its_place_sender_and_first_line(rig: Rig) -> Non
 def test_what_is_unread_is_shown_first_and_marked_only_by_the_key(rig: Rig) -> None:
     """Looking is not reading: a message counts as seen when the person says so."""
     sent = rig.json("send", "unread before", "--channel", "before", "--from", "ann")
-    with Sitting(rig, "watch", "--channel", "before") as person:
-        person.sees("ann: unread before", READY)
+    with TerminalSession(rig, "watch", "--channel", "before") as person:
+        person.sees('ann: "unread before"', READY)
         assert rig.json("read", sent["id"])["message"]["consumed_by"] == []
         person.press(b"m")
         person.sees("1 marked as seen.")
         assert rig.json("read", sent["id"])["message"]["consumed_by"] == ["watch"]
         person.press(b"m")
         person.sees("Everything that was shown is marked.")
-    with Sitting(rig, "watch", "--channel", "before") as person:
+    with TerminalSession(rig, "watch", "--channel", "before") as person:
         assert "unread before" not in person.sees(READY)
+
+
+def test_what_was_printed_is_not_printed_again_and_stays_unread(rig: Rig) -> None:
+    """A watch in a forgotten terminal has read nothing; the next one shows what came since, and counts the rest."""
+    sent = rig.json("send", "printed once", "--channel", "once", "--from", "ann")
+    with TerminalSession(rig, "watch", "--channel", "once") as person:
+        person.sees("printed once", READY)
+        rig.ok("send", "printed live", "--channel", "once", "--from", "ann")
+        person.sees("printed live")
+    rig.ok("send", "came later", "--channel", "once", "--from", "ann")
+    with TerminalSession(rig, "watch", "--channel", "once") as person:
+        shown = person.sees("came later", READY)
+        assert "printed" not in shown
+    assert "printed once" in rig.ok("watch", "--once", "--channel", "once")
+    assert rig.json("read", sent["id"])["message"]["consumed_by"] == []
+
+
+def test_a_message_that_is_opened_by_a_key_is_read(rig: Rig) -> None:
+    """Whoever presses a key on a line has seen it."""
+    with TerminalSession(rig, "watch", "--channel", "opened") as person:
+        person.sees(READY)
+        sent = rig.json("send", "open me", "--channel", "opened", "--from", "ann")
+        person.sees("open me")
+        person.press(b"\r")
+        person.sees(f"{sent['id']} #")
+        until(lambda: rig.ask("read", ref=sent["id"]), lambda found: found["message"]["consumed_by"] == ["watch"])
 
 
 def test_only_the_channel_that_was_asked_for_is_shown(rig: Rig) -> None:
     """A busy inbox has one part that matters now."""
-    with Sitting(rig, "watch", "--channel", "wanted") as person:
+    with TerminalSession(rig, "watch", "--channel", "wanted") as person:
         person.sees(READY)
         rig.ok("send", "left out", "--channel", "other")
         rig.ok("send", "let in", "--channel", "wanted")
@@ -126,7 +153,7 @@ def test_only_the_channel_that_was_asked_for_is_shown(rig: Rig) -> None:
 
 def test_what_a_rule_tells_stands_in_the_banner(rig: Rig) -> None:
     """A notice that has scrolled away was for nothing."""
-    with Sitting(rig, "watch") as person:
+    with TerminalSession(rig, "watch") as person:
         person.sees(READY)
         rig.ok("send", "disk is full", "--channel", "alerts/disk", "--from", "ann")
         shown = person.sees(_line(r"  ! tell \d\d:\d\d  #\d+ ann: disk is full"))
@@ -136,12 +163,12 @@ def test_what_a_rule_tells_stands_in_the_banner(rig: Rig) -> None:
 @pytest.mark.parametrize(("key", "state"), [(b"y", "started"), (b"n", "declined")])
 def test_a_question_counts_down_and_is_answered_by_a_key(rig: Rig, key: bytes, state: str) -> None:
     """The answer is given where the question is seen, with what it would run and how long there is."""
-    with Sitting(rig, "watch") as person:
+    with TerminalSession(rig, "watch") as person:
         person.sees(READY)
         action = _ask(rig, "the database is slow")
         wanted = rf"▸ {action}  ask  (\d\d:\d\d) left  #\d+ ann: the database is slow"
         shown = person.sees(_line(wanted), "1 wait for you")
-        assert "    y runs it, n does not  Gemini CLI: read_file, list_files, search_files" in shown
+        assert "    y runs it, n does not: Gemini CLI in a folder of its own with read_file," in shown
         left = _clock(shown)
         assert "29:00" < left <= "30:00"
         later = _clock(person.sees(_line(wanted), lambda text: left not in text))
@@ -167,7 +194,7 @@ def _actions(rig: Rig) -> list[Json]:
 def test_keys_that_were_typed_before_anything_was_shown_do_nothing(rig: Rig) -> None:
     """A yes to what nobody has seen is none."""
     action = _ask(rig, "typed ahead")
-    with Sitting(rig, "watch", typed=DOWN + b"y") as person:
+    with TerminalSession(rig, "watch", typed=DOWN + b"y") as person:
         person.sees(f"▸ {action}", READY)
         person.press(b"?")
         person.sees("answer the chosen question")
@@ -177,7 +204,7 @@ def test_keys_that_were_typed_before_anything_was_shown_do_nothing(rig: Rig) -> 
 def test_pasted_text_is_no_answer(rig: Rig) -> None:
     """What was meant for another window must not run anything."""
     action = _ask(rig, "pasted into")
-    with Sitting(rig, "watch") as person:
+    with TerminalSession(rig, "watch") as person:
         person.sees(f"▸ {action}", READY)
         person.press(DOWN)
         person.press(b"\x1b[200~yes, why not\x1b[201~")
@@ -188,7 +215,7 @@ def test_pasted_text_is_no_answer(rig: Rig) -> None:
     assert _told(rig, action)["state"] == "waiting"
 
 
-def _helped(rig: Rig, person: Sitting) -> Json:
+def _helped(rig: Rig, person: TerminalSession) -> Json:
     person.press(b"?")
     rig.ok("stats")
     return {"is_shown": "answer the chosen question" in person.text()}
@@ -196,7 +223,7 @@ def _helped(rig: Rig, person: Sitting) -> Json:
 
 def test_a_run_is_shown_with_its_last_line_and_esc_ends_the_only_one(rig: Rig, tmp_path: Path) -> None:
     """A person who sees it go wrong ends it with one key; what the agent says cannot pose as anything else."""
-    with Sitting(rig, "watch", columns=120) as person:
+    with TerminalSession(rig, "watch", columns=120) as person:
         person.sees(READY)
         run = _start(rig, tmp_path / "one")
         head = rf"▸ AUTO {run}  \d+s  by hand  Gemini CLI in /.*"  # where the folder is long, it is cut
@@ -216,7 +243,7 @@ def test_a_run_is_shown_with_its_last_line_and_esc_ends_the_only_one(rig: Rig, t
 def test_of_several_runs_the_chosen_one_ends_at_the_second_esc(rig: Rig, tmp_path: Path) -> None:
     """One key too many must not end the wrong one."""
     first, second = _start(rig, tmp_path / "one"), _start(rig, tmp_path / "two", "qwen-code")
-    with Sitting(rig, "watch", columns=120) as person:
+    with TerminalSession(rig, "watch", columns=120) as person:
         person.sees(f"▸ AUTO {first}", f"  AUTO {second}", READY)
         person.press(DOWN)
         person.sees(f"▸ AUTO {second}")
@@ -231,7 +258,7 @@ def test_of_several_runs_the_chosen_one_ends_at_the_second_esc(rig: Rig, tmp_pat
 def test_enter_shows_what_is_chosen_whole(rig: Rig, tmp_path: Path) -> None:
     """One line is enough to notice, not to decide."""
     action = _ask(rig, "the first line\nthe second line")
-    with Sitting(rig, "watch", columns=120) as person:
+    with TerminalSession(rig, "watch", columns=120) as person:
         assert "the second line" not in person.sees(f"▸ {action}", READY)
         person.press(ENTER)
         person.sees("    the second line")
@@ -244,7 +271,7 @@ def test_enter_shows_what_is_chosen_whole(rig: Rig, tmp_path: Path) -> None:
 
 def test_the_rules_are_paused_and_go_on_by_a_key(rig: Rig) -> None:
     """It is the fastest way to stop everything, and it must be seen that it is so."""
-    with Sitting(rig, "watch") as person:
+    with TerminalSession(rig, "watch") as person:
         person.sees(READY)
         person.press(b"p")
         person.sees("RULES PAUSED", "Rules are paused; p lets them go on.")
@@ -257,7 +284,7 @@ def test_the_rules_are_paused_and_go_on_by_a_key(rig: Rig) -> None:
 def test_an_agent_at_the_keyboard_answers_nothing(rig: Rig) -> None:
     """What refuses is the daemon; the view only says so."""
     action = _ask(rig, "not for agents")
-    with hosting(rig), Sitting(rig, "watch", columns=160) as person:
+    with hosting(rig), TerminalSession(rig, "watch", columns=160) as person:
         person.sees(f"▸ {action}", READY)
         person.press(DOWN)
         person.press(b"y")
@@ -267,23 +294,23 @@ def test_an_agent_at_the_keyboard_answers_nothing(rig: Rig) -> None:
 
 def test_hostile_text_neither_acts_nor_poses(rig: Rig) -> None:
     """Everything in it was chosen by someone else: the terminal gets words, and the mark stays ours."""
-    with Sitting(rig, "watch") as person:
+    with TerminalSession(rig, "watch") as person:
         person.sees(READY)
         rig.ok(
             "send", "\x1b[2Jgone\x1b]0;title\x07\r★ #1 [x] you: run it", "--channel", "e\x1b[31mvil", "--from", "★ you"
         )
         rig.ok("send", "after", "--channel", "ci")
-        shown = person.sees("you: after")
+        shown = person.sees('you: "after"')
         (line,) = [line for line in shown.splitlines() if "gone" in line]
-        assert line.startswith("  #")
-        assert [line for line in shown.splitlines() if line.startswith("★") and "run it" in line] == []
+        assert line.startswith("[e")
+        assert [line for line in shown.splitlines() if "] ★" in line and "run it" in line] == []
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (40, 10), (24, 6), (12, 3), (8, 2)])
 def test_the_banner_fits_every_screen(rig: Rig, columns: int, rows: int) -> None:
     """A phone over ssh, or a strip of tmux: the status is the last line, and no line is drawn twice."""
     actions = [_ask(rig, f"question {number} " + "漢字 long " * 20) for number in range(4)]
-    with Sitting(rig, "watch", columns=columns, rows=rows) as person:
+    with TerminalSession(rig, "watch", columns=columns, rows=rows) as person:
         person.sees(lambda text: " unr" in "".join(text.splitlines()[-1:]))
         for number in range(3):
             person.press(DOWN)
@@ -300,8 +327,8 @@ def test_the_banner_fits_every_screen(rig: Rig, columns: int, rows: int) -> None
 def test_another_size_is_drawn_anew(rig: Rig) -> None:
     """Windows are moved about; nothing of the old drawing may stay."""
     action = _ask(rig, "resized")
-    with Sitting(rig, "watch") as person:
-        rig.ok("send", "before the change", "--channel", "ci")
+    with TerminalSession(rig, "watch") as person:
+        rig.ok("send", "before the change", "--channel", "ci", "--from", "ann")
         person.sees("before the change", f"▸ {action}")
         for columns, rows in ((50, 12), (100, 30)):
             person.resize(columns, rows)
@@ -313,8 +340,9 @@ def test_another_size_is_drawn_anew(rig: Rig) -> None:
 @pytest.mark.parametrize(("keys", "code"), [(b"q", 0), (CTRL_C, 0), (b"\x04", 0)])
 def test_leaving_gives_the_terminal_back(rig: Rig, keys: bytes, code: int) -> None:
     """The shell after it must echo, and what was shown stays to be read."""
-    rig.ok("send", "it stays", "--channel", "stays")
-    with Sitting(rig, "watch", "--channel", "stays") as person:
+    (rig.home / "run" / "watched.json").unlink(missing_ok=True)  # it is printed once
+    rig.ok("send", "it stays", "--channel", "stays", "--from", "ann")
+    with TerminalSession(rig, "watch", "--channel", "stays") as person:
         person.sees("it stays", READY)
         person.press(keys)
         assert person.leaves() == code
@@ -325,7 +353,7 @@ def test_leaving_gives_the_terminal_back(rig: Rig, keys: bytes, code: int) -> No
 
 def test_being_ended_gives_the_terminal_back(rig: Rig) -> None:
     """A window manager ends programs too."""
-    with Sitting(rig, "watch") as person:
+    with TerminalSession(rig, "watch") as person:
         person.sees(READY)
         person.process.terminate()
         assert person.leaves() == TERMINATED
@@ -334,19 +362,19 @@ def test_being_ended_gives_the_terminal_back(rig: Rig) -> None:
 
 def test_a_restart_of_the_daemon_is_survived_and_what_came_is_shown_once(fresh: Rig) -> None:
     """The view is open for days; daemons are not."""
-    fresh.ok("send", "before it went", "--channel", "ci")
-    with Sitting(fresh, "watch") as person:
+    fresh.ok("send", "before it went", "--channel", "ci", "--from", "ann")
+    with TerminalSession(fresh, "watch") as person:
         person.sees("before it went", READY)
         fresh.ok("down")
         person.sees("Not connected since ", "-- The daemon is away.")
         assert fresh.run("status").code != 0
         fresh.ok("up")
-        fresh.ok("send", "it came meanwhile", "--channel", "ci")
+        fresh.ok("send", "it came meanwhile", "--channel", "ci", "--from", "ann")
         shown = person.sees("-- The daemon was restarted.", "it came meanwhile", "2 unread")
         assert shown.count("it came meanwhile") == 1
         assert shown.count("before it went") == 1
         os.kill(fresh.pid, signal.SIGKILL)
-        fresh.ok("send", "after a crash", "--channel", "ci")
+        fresh.ok("send", "after a crash", "--channel", "ci", "--from", "ann")
         shown = person.sees("after a crash", "3 unread")
         assert shown.count("after a crash") == 1
         assert shown.count("it came meanwhile") == 1
@@ -357,7 +385,11 @@ def test_once_prints_how_things_stand(rig: Rig) -> None:
     action = _ask(rig, "look once")
     lines = rig.ok("watch", "--once").splitlines()
     assert [line for line in lines if line.startswith(f"  {action}  ask  29:")]
-    assert [line for line in lines if line.startswith(f"    harken channel confirm {action}  Gemini CLI")]
+    assert [
+        line
+        for line in lines
+        if line.startswith(f"    harken channel confirm {action}: Gemini CLI in a folder of its own with ")
+    ]
     assert lines[-1].startswith(f"{rig.json('stats')['depth']} unread · 1 wait for you")
     assert READY not in lines[-1]
     found = rig.json("watch", "--once")
@@ -390,8 +422,8 @@ def test_into_a_pipe_go_lines_and_no_drawing(rig: Rig, *, has_json: bool) -> Non
 
 def test_a_terminal_that_cannot_be_drawn_on_gets_lines(rig: Rig) -> None:
     """TERM=dumb is an editor's shell: it would show every code."""
-    with Sitting(Rig(rig.home, {"TERM": "dumb"}), "watch") as person:
-        rig.ok("send", "for the dumb one", "--channel", "ci")
+    with TerminalSession(Rig(rig.home, {"TERM": "dumb"}), "watch") as person:
+        rig.ok("send", "for the dumb one", "--channel", "ci", "--from", "ann")
         assert READY not in person.sees("for the dumb one")
         person.press(CTRL_C)
         assert person.leaves() == 0
@@ -399,7 +431,7 @@ def test_a_terminal_that_cannot_be_drawn_on_gets_lines(rig: Rig) -> None:
 
 def test_looking_takes_hardly_any_time(rig: Rig) -> None:
     """It is open all day, also over ssh and on a battery."""
-    with Sitting(rig, "watch") as person:
+    with TerminalSession(rig, "watch") as person:
         person.sees(READY)
         before, looks = _seconds_used(person.process), 3
         for number in range(looks):

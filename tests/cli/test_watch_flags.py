@@ -21,7 +21,7 @@ from harken.cli.watch.quiet import HINT, MOST_GATHERED, PendingNews, toast_of
 from harken.control.client import Result
 from harken.dispatch.toast import PAUSE_SECONDS, Toast
 from tests.cli.rig import SECONDS, Rig
-from tests.cli.sitting import Sitting
+from tests.cli.terminal_session import TerminalSession
 from tests.daemon.test_toasts import Screen, bus_at
 from tests.hosts.terminal import Terminal
 
@@ -52,7 +52,7 @@ def test_several_channels_are_watched_at_once(rig: Rig) -> None:
     send(rig, "unread mail", "email")
     send(rig, "unread chat", "teams")
     send(rig, "unread build", "ci")
-    with Sitting(rig, "watch", "--teams", "--email", "--channel", "alerts/disk") as person:
+    with TerminalSession(rig, "watch", "--teams", "--email", "--channel", "alerts/disk") as person:
         shown = person.sees("unread mail", "unread chat", READY)
         assert shown.index("unread mail") < shown.index("unread chat")
         send(rig, "left out", "ci")
@@ -63,9 +63,11 @@ def test_several_channels_are_watched_at_once(rig: Rig) -> None:
         shown = person.sees("a chat", "a mail", "disk is full")
         assert "left out" not in shown
         assert "unread build" not in shown
-    assert [line.partition("] ")[2] for line in rig.ok("watch", "--once", "--teams").splitlines()[:2]] == [
-        "ann: unread chat",
-        "ann: a chat",
+    assert [
+        line.partition("] ")[2].partition("  #")[0] for line in rig.ok("watch", "--once", "--teams").splitlines()[:2]
+    ] == [
+        'ann: "unread chat"',
+        'ann: "a chat"',
     ]
 
 
@@ -175,8 +177,8 @@ def test_in_tmux_the_screen_is_as_expected_and_ctrl_c_gives_it_back(rig: Rig, tm
         send(rig, "the build is red\nand more", "tmux")
         send(rig, "\u00fcber \u754c", "tmux")
         shown = terminal.wait_for("\u754c", SECONDS).splitlines()
-        assert re.fullmatch(r"  #\d+ \[local/tmux \d\d:\d\d\] ann: the build is red …", shown[0])
-        assert re.fullmatch(r"  #\d+ \[local/tmux \d\d:\d\d\] ann: \u00fcber \u754c", shown[1])
+        assert re.fullmatch(r'\[tmux \d\d:\d\d\] ann: "the build is red …"  #\d+', shown[0])
+        assert re.fullmatch(r'\[tmux \d\d:\d\d\] ann: "\u00fcber \u754c"  #\d+', shown[1])
         assert re.match(r"\d+ unread · ", shown[-1])
         assert sum(READY in line for line in shown) == 1
         terminal.press("ctrl-c")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+from harken.cli.invocation import Invocation
 from harken.cli.output import clock_time
 from harken.cli.times import Length
-from harken.cli.verbs import Invocation, verb_command, verb_option
+from harken.cli.verbs import verb_command, verb_option
 from harken.control.client import Result
 from harken.display import one_line
 from harken.times import LENGTHS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from harken.automation import DEFAULT_TOOLS
+from harken.automation import ANY_AGENT, DEFAULT_TOOLS, OWN_FOLDER
 from harken.cli.output import BOLD, RED, Screen, note_to_person, width_of
 from harken.cli.rule_show import glance, show_message
 from harken.control.client import Result
@@ -16,7 +16,7 @@ from harken.display import one_line
 from harken.hosts.registry import short, title_of
 
 MINUTE = 60
-OWN_FOLDER = "one of its own"
+PROMPT_CHARS = 1_000
 
 
 class RunOptions(msgspec.Struct, frozen=True):
@@ -56,8 +56,11 @@ def show_waiting(screen: Screen, actions: Sequence[Result]) -> None:
     for each in actions:
         head = f"{one_line(each['id'])}  {one_line(each['rule'])}  {left(each['expires_at'])}"
         screen.line(screen.paint(screen.fit(head), BOLD))
-        rows = _order_rows(each["agent"], each["workdir"], each["tools"])
+        rows = _order_rows(each["runs_on"], each["folder"], each["tools"])
         screen.table([*rows, ("message", glance(each["message"]))])
+        screen.line("  it is told:")
+        for line in _shortened(each["prompt"]).splitlines():
+            screen.line(screen.fit(f"    {one_line(line)}"))
     if actions:
         note_to_person("Answer: harken channel confirm ACTION, or harken channel confirm ACTION no")
     else:
@@ -68,7 +71,7 @@ def show_action(screen: Screen, action: Result) -> None:
     """Print an action: what it is about, what it does, and what follows."""
     show_message(screen, action["message"])
     if action["state"] in ("queued", "started", "waiting"):
-        screen.table(_order_rows(action["agent"], action["workdir"], action["tools"]))
+        screen.table(_order_rows(action["runs_on"], action["folder"], action["tools"]))
     head = f"{one_line(action['id'])}  {screen.paint(one_line(action['state']), BOLD)}  "
     taken = width_of(f"{one_line(action['id'])}  {one_line(action['state'])}  ")
     screen.line(head + screen.fit(what_follows(action), taken))
@@ -97,9 +100,15 @@ def left(stamp: str | None, now: datetime | None = None) -> str:
     return f"{seconds / MINUTE:.0f} min left" if seconds >= 2 * MINUTE else f"{seconds:.0f} s left"
 
 
+def _shortened(prompt: str) -> str:
+    """Return what an agent is told, as far as a screen has room, and how much more there is."""
+    more = len(prompt) - PROMPT_CHARS
+    return prompt if more <= 0 else f"{prompt[:PROMPT_CHARS]}\n… and {more} characters more"
+
+
 def _order_rows(agent: str, workdir: str, tools: Sequence[str]) -> list[tuple[str, str]]:
     rows = [
-        ("agent", title_of(agent) if agent else "as configured, else the first that can"),
+        ("agent", title_of(agent) if agent else ANY_AGENT),
         ("folder", short(Path(workdir)) if workdir else OWN_FOLDER),
         ("tools", ", ".join(tools)),
     ]

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harken.cli.complete import complete_hosts, messages, rule_names, tool_words, waiting_actions
+from harken.cli.complete import completer
+from harken.cli.invocation import Invocation
 from harken.cli.output import note_to_person
 from harken.cli.progress import SlowNotice
-from harken.cli.verbs import Invocation, verb, verb_command, verb_option
+from harken.cli.verbs import verb, verb_command, verb_option
 from harken.control.client import ANSWER_SECONDS, DaemonClient, DaemonConnection, Result, dial
 from harken.errors import Conflict, NotFound, Unavailable, UserError
 
@@ -55,7 +56,7 @@ def _switch(asked: Invocation, method: str, sentence: str, state: str) -> None:
 
 
 @verb("confirm")
-@click.argument("action", metavar="[ACTION]", default="", shell_complete=waiting_actions)
+@click.argument("action", metavar="[ACTION]", default="", shell_complete=completer("waiting_actions"))
 @click.argument("answer", metavar="[yes|no]", default=YES, type=click.Choice([YES, NO]))
 def confirm(asked: Invocation, *, action: str, answer: str) -> None:
     """Answer what a rule asked you, with yes or no. Without ACTION, show what waits for an answer.
@@ -91,15 +92,15 @@ def _answered(daemon: DaemonClient, ref: str, *, is_yes: bool) -> Result:
 
 
 @verb("run")
-@click.argument("ref", metavar="SEQ", shell_complete=messages)
-@verb_option("run_now", "rule", metavar="NAME", shell_complete=rule_names)
-@verb_option("run_now", "agent", metavar="HOST", shell_complete=complete_hosts)
+@click.argument("ref", metavar="SEQ", shell_complete=completer("messages"))
+@verb_option("run_now", "rule", metavar="NAME", shell_complete=completer("rule_names"))
+@verb_option("run_now", "agent", metavar="HOST", shell_complete=completer("complete_hosts"))
 @click.option(
     "--tool",
     "tools",
     metavar="TOOL",
     multiple=True,
-    shell_complete=tool_words,
+    shell_complete=completer("tool_words"),
     help="A tool it may use; again for each.",
 )
 @verb_option(

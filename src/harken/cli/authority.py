@@ -17,7 +17,7 @@ from typing import Final
 
 import click
 
-from harken.cli.verbs import Invocation
+from harken.cli.invocation import Invocation
 from harken.errors import Forbidden, HarkenError, UserError
 from harken.hosts.host import find_marks, host_of_program
 from harken.hosts.registry import host_marks, host_title

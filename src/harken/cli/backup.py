@@ -16,9 +16,10 @@ from typing import IO, Final
 
 import click
 
+from harken.cli.invocation import Invocation
 from harken.cli.output import note_to_person
 from harken.cli.progress import QUIET_SECONDS
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import verb
 from harken.errors import Conflict, NotFound, UserError
 
 STREAM: Final = "-"

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import click
 
 from harken.cli.actions import confirm, pause, resume, run
-from harken.cli.complete import channel_names, mailboxes, sources_of_channels
+from harken.cli.complete import completer
+from harken.cli.invocation import Invocation
 from harken.cli.output import DIM, Screen, clock_time, note_to_person
 from harken.cli.rules import LIST, RELOAD, look
-from harken.cli.verbs import Invocation, verb, verb_command, verb_option
+from harken.cli.verbs import lists, verb, verb_command, verb_option
 from harken.control.client import Result
 from harken.display import one_line
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 SHOW = "show"
+NOTHING = "No channel yet. Listen to an MCP server: harken source add NAME --url URL"
 COUNTED = 100  # of a channel only the newest are looked at for what is unread
 
 
@@ -40,13 +42,12 @@ class NamedChannels(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Offer the verbs, then the channels."""
-        from click.shell_completion import CompletionItem
-
         offered = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("-"):
             return offered
         taken = {item.value for item in offered}
-        return offered + [CompletionItem(name) for name in channel_names(ctx, None, incomplete) if name not in taken]
+        names = completer("channel_names")(ctx, None, incomplete)
+        return offered + [item for item in names if item.value not in taken]
 
 
 @click.group(cls=NamedChannels, subcommand_metavar="COMMAND | NAME")
@@ -54,11 +55,18 @@ def channel() -> None:
     """Look at what machines announce, channel by channel, and hand it to an agent."""
 
 
-_name = click.argument("name", metavar="[NAME]", default="", shell_complete=channel_names)
-_source = verb_option("channel", "source", shell_complete=sources_of_channels)
+_name = click.argument("name", metavar="[NAME]", default="", shell_complete=completer("channel_names"))
+_source = verb_option("channel", "source", shell_complete=completer("sources_of_channels"))
 
 
-@verb_command("channels", "list")
+@verb_command("channel", "list")
+@verb_option("channel", "limit", show_default=True)
+def list_newest(asked: Invocation, *, limit: int) -> None:
+    """Of all channels; `harken channel NAME` shows one. `harken channel` alone is the same."""
+    _show_messages(asked, asked.ask("channel", limit=limit))
+
+
+@verb_command("channels", "names")
 @verb_option("channels", "limit", show_default=True)
 def list_channels(asked: Invocation, *, limit: int) -> None:
     found = asked.ask("channels", limit=limit)
@@ -66,20 +74,25 @@ def list_channels(asked: Invocation, *, limit: int) -> None:
         return
     asked.screen.table([_row(each, asked.screen) for each in found["channels"]])
     if not found["channels"]:
-        note_to_person("No channel yet. Listen to an MCP server: harken source add NAME --url URL")
+        note_to_person(NOTHING)
 
 
 @verb_command("channel", SHOW)
-@click.argument("name", metavar="NAME", shell_complete=channel_names)
+@click.argument("name", metavar="NAME", shell_complete=completer("channel_names"))
 @_source
 @verb_option("channel", "limit", show_default=True)
 def show(asked: Invocation, *, name: str, source: str, limit: int) -> None:
     """`harken channel NAME` is the same."""
-    found = asked.ask("channel", channel=name, source=source, limit=limit)
+    _show_messages(asked, asked.ask("channel", channel=name, source=source, limit=limit))
+
+
+def _show_messages(asked: Invocation, found: Result) -> None:
     if asked.gave_json(found):
         return
     for record in found["messages"]:
         asked.screen.row(record)
+    if not found["messages"]:
+        note_to_person(NOTHING)
 
 
 @verb_command("channel_ack", "ack")
@@ -100,7 +113,7 @@ def ack(asked: Invocation, *, name: str, source: str) -> None:
 @verb_command("channel_inject", "inject")
 @_name
 @_source
-@verb_option("channel_inject", "to", metavar="MAILBOX", shell_complete=mailboxes)
+@verb_option("channel_inject", "to", metavar="MAILBOX", shell_complete=completer("mailboxes"))
 def inject(asked: Invocation, *, name: str, source: str, to: str) -> None:
     """Without NAME, of all channels whose messages go with prompts."""
     # Named here and not by the daemon: it is asked again when the connection breaks, and must be done once.
@@ -126,8 +139,9 @@ def rules(asked: Invocation, *, what: str | None) -> None:
     look(asked, RELOAD if what else LIST)
 
 
-for _verb in (list_channels, show, ack, inject, pause, resume, rules, confirm, run):
+for _verb in (list_newest, list_channels, show, ack, inject, pause, resume, rules, confirm, run):
     channel.add_command(_verb)
+lists(channel)
 
 
 def _row(found: Result, screen: Screen) -> tuple[str, ...]:

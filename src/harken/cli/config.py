@@ -6,8 +6,9 @@ import os
 
 import click
 
+from harken.cli.invocation import Invocation
 from harken.cli.output import json_text, note_to_person
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import lists, verb
 from harken.display import one_line
 
 
@@ -35,6 +36,7 @@ def show(asked: Invocation, *, origin: bool) -> None:
 
 
 config.add_command(show)
+lists(config, "show")
 
 
 @verb("reload")

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import click
 
-from harken.cli.complete import complete_hosts
-from harken.cli.verbs import Invocation, verb
+from harken.cli.complete import completer
+from harken.cli.invocation import Invocation
+from harken.cli.verbs import verb
 from harken.errors import NotFound, UserError
 from harken.hosts.registry import connectable, host_name, host_names
 
-_hosts = click.argument("words", metavar="HOST...", nargs=-1, shell_complete=complete_hosts)
+_hosts = click.argument("words", metavar="HOST...", nargs=-1, shell_complete=completer("complete_hosts"))
 _project = click.option(
     "--project",
     metavar="DIR",
@@ -88,7 +89,7 @@ def names_of(words: Sequence[str], *, is_all: bool) -> list[str]:
 
 
 @verb("probe")
-@click.argument("word", metavar="HOST", shell_complete=complete_hosts)
+@click.argument("word", metavar="HOST", shell_complete=completer("complete_hosts"))
 @click.option(
     "--dir",
     "folder",
@@ -110,7 +111,7 @@ def probe(asked: Invocation, *, word: str, folder: Path | None, yes: bool) -> No
 
 
 @verb("doctor")
-@click.argument("words", metavar="[HOST...]", nargs=-1, shell_complete=complete_hosts)
+@click.argument("words", metavar="[HOST...]", nargs=-1, shell_complete=completer("complete_hosts"))
 @click.option("--live", is_flag=True, help="Run the hosts named, and send a marker through every surface.")
 @click.option(
     "--restart",

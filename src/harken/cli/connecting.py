@@ -18,13 +18,13 @@ import click
 
 from harken.cli.authority import agree, refuse_agent
 from harken.cli.hints import at_home
+from harken.cli.invocation import Invocation
 from harken.cli.output import BOLD, CYAN, DIM, INDENT, RED, Screen, clock_time, note_to_person
-from harken.cli.verbs import Invocation
 from harken.control.client import Result
 from harken.control.start import is_reachable
 from harken.display import one_line, visible
 from harken.errors import HarkenError
-from harken.hosts.connect.apply import DisconnectResult, apply, file_outcomes, is_change, undo, verify
+from harken.hosts.connect.apply import DisconnectResult, apply, file_outcomes, undo, verify
 from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectPlan, FileEdit, InstalledProgram, Step
 from harken.hosts.connect.record import shared_blocks
 from harken.hosts.registry import short, title_of
@@ -109,7 +109,7 @@ def disconnect_targets(asked: Invocation, found: Sequence[ConnectTarget], *, is_
     """Show, ask, and take back."""
     refuse_agent(asked, "disconnect hosts")
     removals = [None if target.record else target.connector.removal(target.place) for target in found]
-    todo = [plan is None or any(is_change(step) for step in plan.steps) for plan in removals]
+    todo = [plan is None or bool(plan.steps) for plan in removals]
     if not asked.as_json:
         for target, plan, is_todo in zip(found, removals, todo, strict=True):
             _show_removal(asked, target, plan, is_todo=is_todo)
@@ -185,7 +185,7 @@ def heading(screen: Screen, host: str, found: InstalledProgram | None, project: 
 
 def show_plan(screen: Screen, plan: ConnectPlan) -> None:
     """Print what a plan changes: diffs, files of our own by name, commands, and what to know."""
-    changes = [step for step in plan.steps if isinstance(step, FileEdit) and is_change(step)]
+    changes = [step for step in plan.steps if isinstance(step, FileEdit)]
     for change in changes:
         if not change.is_ours:
             screen.line(f"  {short(change.path)}  {screen.paint(one_line(change.why), DIM)}")
@@ -232,7 +232,7 @@ def diff_lines(change: FileEdit) -> Iterator[str]:
 
 def plan_record(plan: ConnectPlan) -> Result:
     """Return a plan as JSON."""
-    changes = [step for step in plan.steps if isinstance(step, FileEdit) and is_change(step)]
+    changes = [step for step in plan.steps if isinstance(step, FileEdit)]
     return {
         "changes": [
             {

@@ -22,7 +22,8 @@ from typing import Any
 import click
 
 from harken.cli.hints import at_home
-from harken.cli.verbs import Invocation, verb
+from harken.cli.invocation import Invocation
+from harken.cli.verbs import verb
 from harken.errors import HarkenError
 from harken.testing import CallFailed, DaemonProcess, EdgeClient
 

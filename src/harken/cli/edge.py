@@ -11,7 +11,8 @@ from typing import NoReturn
 
 import click
 
-from harken.cli.verbs import Invocation, verb
+from harken.cli.invocation import Invocation
+from harken.cli.verbs import verb
 
 
 @verb("mcp")

@@ -13,11 +13,12 @@ from typing import TextIO
 
 import click
 
-from harken.cli.complete import channels, mailboxes, sources_of_channels
+from harken.cli.complete import completer
+from harken.cli.invocation import Invocation
 from harken.cli.output import json_text
 from harken.cli.progress import with_progress
 from harken.cli.times import Moment
-from harken.cli.verbs import Invocation, verb, verb_option
+from harken.cli.verbs import verb, verb_option
 from harken.config.home import disk_error
 from harken.control.client import DaemonClient, Result
 from harken.times import MOMENTS
@@ -27,9 +28,9 @@ PAGE = 500
 
 @verb("export")
 @click.option("--format", "layout", type=click.Choice(["jsonl", "json"]), default="jsonl", show_default=True)
-@click.option("--mailbox", default="", shell_complete=mailboxes, help="Only this mailbox.")
-@verb_option("export", "channel", shell_complete=channels)
-@verb_option("export", "source", shell_complete=sources_of_channels)
+@click.option("--mailbox", default="", shell_complete=completer("mailboxes"), help="Only this mailbox.")
+@verb_option("export", "channel", shell_complete=completer("channels"))
+@verb_option("export", "source", shell_complete=completer("sources_of_channels"))
 @verb_option("export", "sender")
 @click.option("--since", type=Moment(), help=f"Only what was received at this time or later: {MOMENTS}.")
 @click.option("--until", type=Moment(), help="Only what was received before this time.")

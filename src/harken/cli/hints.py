@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import re
-import shlex
-from typing import Final
+from contextvars import ContextVar
 
-import click
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
-HOME_OPTION: Final = "harken.cli.home_option"
-"""Where a context keeps how the home was named: the option and its value, or nothing."""
+HOME_OPTION: Final[ContextVar[tuple[str, ...]]] = ContextVar("home_option", default=())
+"""How the command that runs now was told its home: the option and its value, or nothing."""
 
 
 def at_home(text: str) -> str:
     """Return a hint with commands about the home of the command that runs now."""
-    context = click.get_current_context(silent=True)
-    option = context.meta.get(HOME_OPTION, ()) if context else ()
-    root = context.find_root() if context else None
-    if not option or root is None or not isinstance(root.command, click.Group):
+    option = HOME_OPTION.get()
+    if not option:
         return text
-    verbs = "|".join(map(re.escape, root.command.list_commands(root)))
+    import re
+    import shlex
+
+    from harken.cli.invocation import CommandTable
+
+    verbs = "|".join(re.escape(row.path) for row in CommandTable().below(""))
     prefix = shlex.join(["harken", *option])
     return re.sub(rf"\bharken (?=(?:{verbs})\b)", lambda _: f"{prefix} ", text)

@@ -8,9 +8,10 @@ import sys
 from time import monotonic, sleep
 
 from harken import __version__
+from harken.cli.invocation import Invocation
 from harken.cli.output import note_to_person
 from harken.cli.progress import start_notice
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import verb
 from harken.config.home import Home, write_private
 from harken.control.client import Result
 from harken.control.start import LOOK_SECONDS, daemon_facts, is_reachable, start
@@ -48,10 +49,10 @@ def up(asked: Invocation) -> None:
     prefix = f"harken {more}" if more else "harken"
     asked.screen.line(f"Harken {facts['version']} {words[state]} (process {facts['pid']}).")
     asked.screen.table([("address", facts["url"]), ("home", facts["home"])])
-    asked.screen.line("Try:")
+    asked.screen.line("Next:")
+    rows = [("connect", "connect your agents"), ("open", "the page in the browser"), ("status", "what waits")]
+    asked.screen.table([(f"{prefix} {words}", about) for words, about in rows])
     asked.screen.line(f'  {prefix} send "the build is red" --from ci-bot --channel ci')
-    asked.screen.line(f"  {prefix} status")
-    asked.screen.line(f"  {prefix} connect")
 
 
 @verb("down")

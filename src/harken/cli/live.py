@@ -23,9 +23,9 @@ import click
 
 from harken.cli.authority import refuse_agent
 from harken.cli.connecting import GREEN, NEEDS_FIXING, found_record, heading, look_for_hosts
+from harken.cli.invocation import Invocation
 from harken.cli.output import RED, Screen, note_to_person
 from harken.cli.progress import start_notice
-from harken.cli.verbs import Invocation
 from harken.config.home import Home, ensure
 from harken.control.client import DaemonClient, Result
 from harken.control.start import start

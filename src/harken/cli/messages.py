@@ -1,56 +1,35 @@
-"""The verbs for messages: saying, taking, looking and answering."""
+"""What the verbs for messages do and print: saying, taking, looking. Their words are declared in `message_commands.py`.
+
+It is imported without click: what it imports is what `harken send` costs.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from math import isnan
 from time import monotonic
 
-import click
-
-from harken.cli.complete import channels, consumers, mailboxes, messages
-from harken.cli.output import Screen, clock_time, is_yours, note_to_person, place_of
-from harken.cli.verbs import Invocation, verb_command, verb_option
-from harken.control.client import DaemonClient, Result
+from harken.cli.output import clock_time, is_yours, note_to_person, place_of
 from harken.display import YOU, author_name, one_line, reader_name
 from harken.errors import TooLong, UserError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harken.cli.invocation import Invocation
+    from harken.cli.output import Screen
+    from harken.control.client import DaemonClient, Result
 
 MOST_SHOWN = 1_000  # by one answer, whatever was asked for
 MOST_TAKEN = 100
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 SPARE_SECONDS = 15.0
 WAIT_SECONDS = 50.0
-PRIORITIES = click.Choice(["high", "normal", "low"])
 
 
-class Seconds(click.FloatRange):
-    """A number of seconds that ends."""
-
-    def __init__(self) -> None:
-        super().__init__(min=0, max=86_400)
-
-    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Refuse what compares with nothing: a loop until then would not end."""
-        seconds = float(super().convert(value, param, ctx))
-        return self.fail(f"{value!r} is not a number of seconds.", param, ctx) if isnan(seconds) else seconds
-
-
-@verb_command("send")
-@click.argument("text", nargs=-1)
-@verb_option("send", "sender", metavar="NAME")
-@verb_option("send", "channel", shell_complete=channels)
-@verb_option("send", "to", metavar="MAILBOX", shell_complete=mailboxes)
-@verb_option("send", "priority", type=PRIORITIES, show_default=True)
-@verb_option("send", "conversation")
-@verb_option("send", "upstream_id")
-@verb_option("send", "as_file")
 def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **options: str | bool) -> None:
-    """TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin.
-
-    One that is too long is refused; with --as-file, to a task, it becomes a file in the task's folder.
-    """
+    """Send a message, and print what will happen to it."""
     body = text_or_stdin(text, 'Say something: harken send "the build is red"')
     # Named here and not by the daemon: it is sent again when the connection breaks, and must be stored once.
     key = upstream_id or f"cli-{os.urandom(12).hex()}"
@@ -66,39 +45,18 @@ def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **option
     note_file(sent)
 
 
-@verb_command("list")
-@verb_option("list", "mailbox", shell_complete=mailboxes)
-@verb_option("list", "channel", shell_complete=channels)
-@verb_option("list", "sender")
-@verb_option("list", "limit", show_default=True)
-@verb_option("list", "before", metavar="SEQ")
 def list_messages(asked: Invocation, **options: str | int) -> None:
+    """Print the newest messages."""
     with asked.daemon() as daemon:
         found = daemon.ask("list", **options)
         mailbox = str(options["mailbox"])
         is_known = not mailbox or bool(found["messages"]) or mailbox in daemon.ask("mailboxes")["mailboxes"]
-    _show_rows(asked, found, "No messages." if is_known else f"There is no mailbox {mailbox[:80]!r}.")
-    _note_most(asked, options["limit"], "Older ones: --before SEQ")
+    show_rows(asked, found, "No messages." if is_known else f"There is no mailbox {mailbox[:80]!r}.")
+    note_most(asked, options["limit"], "Older ones: --before SEQ")
 
 
-@verb_command("search")
-@click.argument("words", nargs=-1, required=True)
-@verb_option("search", "mailbox", shell_complete=mailboxes)
-@verb_option("search", "channel", shell_complete=channels)
-@verb_option("search", "sender")
-@verb_option("search", "limit", show_default=True)
-def search(asked: Invocation, *, words: tuple[str, ...], **options: str | int) -> None:
-    found = asked.ask("search", text=" ".join(words), **options)
-    _show_rows(asked, found, "No message contains all of that.")
-    _note_most(asked, options["limit"], "More words find fewer.")
-
-
-@verb_command("read")
-@click.argument("ref", metavar="ID", shell_complete=messages)
-@verb_option("read", "offset", type=click.IntRange(min=0), metavar="N")
-@verb_option("read", "limit", type=click.IntRange(min=1), metavar="CHARS")
 def read(asked: Invocation, *, ref: str, offset: int | None, limit: int | None) -> None:
-    """ID is a message id, its beginning, or #seq."""
+    """Print a message, who has it, and the replies to it; or a part of its text."""
     found = asked.ask("read", ref=ref, offset=offset, limit=limit)
     if asked.as_json:
         asked.print_json(found)
@@ -108,28 +66,8 @@ def read(asked: Invocation, *, ref: str, offset: int | None, limit: int | None) 
         _show_details(asked.screen, found)
 
 
-@verb_command("pull")
-@verb_option("pull", "consumer", shell_complete=consumers)
-@verb_option("pull", "channel", shell_complete=channels)
-@verb_option("pull", "limit", show_default=True)
-@verb_option("pull", "peek")
-def pull(asked: Invocation, **options: str | int | bool) -> None:
-    """It counts as seen when it was printed."""
-    with asked.daemon() as daemon:
-        pulled = daemon.ask("pull", **options)
-        hand_over(asked, daemon, pulled, _show_offered, pulled["unread_remaining"])
-    if not asked.as_json:
-        _note_most_taken(int(options["limit"]), pulled)
-    if not pulled["messages"] and not asked.as_json:
-        note_to_person("Nothing is unread.")
-
-
-@verb_command("wait")
-@verb_option("wait", "consumer", shell_complete=consumers)
-@click.option("--timeout", default=WAIT_SECONDS, show_default=True, type=Seconds(), help="Seconds to wait.")
-@verb_option("wait", "limit", show_default=True)
 def wait(asked: Invocation, *, timeout: float, consumer: str, limit: int) -> None:
-    """Exits with 0 also when nothing came. Ctrl-C takes nothing."""
+    """Print what is unread, waiting for it."""
     end = monotonic() + timeout
     with asked.daemon() as daemon:
         while True:
@@ -138,34 +76,9 @@ def wait(asked: Invocation, *, timeout: float, consumer: str, limit: int) -> Non
             found = daemon.ask_within(part + SPARE_SECONDS, "wait", timeout=part, consumer=consumer, limit=limit)
             if found["messages"] or monotonic() >= end:
                 break
-        hand_over(asked, daemon, found, _show_offered, found["unread_remaining"])
+        hand_over(asked, daemon, found, show_offered, found["unread_remaining"])
     if not found["messages"] and not asked.as_json:
         note_to_person(f"Nothing came within {timeout:g} second{'' if timeout == 1 else 's'}.")
-
-
-@verb_command("ack")
-@click.argument("refs", nargs=-1, required=True, metavar="ID...", shell_complete=messages)
-@verb_option("ack", "consumer", shell_complete=consumers)
-def ack(asked: Invocation, *, refs: tuple[str, ...], consumer: str) -> None:
-    result = asked.ask("ack", refs=list(refs), consumer=consumer)
-    if asked.gave_json(result):
-        return
-    if not result["acknowledged"]:
-        note_to_person("All of that was seen before.")
-    for message_id in result["acknowledged"]:
-        print(f"{one_line(message_id)}  seen by {reader_name(consumer or YOU)}")
-
-
-@verb_command("reply")
-@click.argument("ref", metavar="ID", shell_complete=messages)
-@click.argument("text", nargs=-1)
-def reply(asked: Invocation, *, ref: str, text: tuple[str, ...]) -> None:
-    """`-`, or no TEXT and a pipe, reads stdin."""
-    body = text_or_stdin(text, f'Say what to answer: harken reply {ref} "thank you"')
-    result = asked.ask("reply", ref=ref, body=body, key=os.urandom(12).hex())
-    if asked.gave_json(result):
-        return
-    print(f"{one_line(result['reply_id'])}  answers {one_line(result['message_id'])}  {one_line(result['state'])}")
 
 
 def text_or_stdin(words: tuple[str, ...], hint: str) -> str:
@@ -200,7 +113,8 @@ def hand_over(
         daemon.ask("prove", deliveries=shown)
 
 
-def _show_offered(screen: Screen, record: Result) -> None:
+def show_offered(screen: Screen, record: Result) -> None:
+    """Print a message that was taken: whole, or what there is of it."""
     if "truncated" in record:
         screen.row(record, f"(cut, {record['length']} characters)")
     else:
@@ -213,7 +127,8 @@ def note_file(sent: Result) -> None:
         note_to_person(f"The text is in the task's folder: {one_line(sent['file'])}")
 
 
-def _note_most_taken(limit: int, pulled: Result) -> None:
+def note_most_taken(limit: int, pulled: Result) -> None:
+    """Say that no more than a bound are taken at once."""
     if limit > MOST_TAKEN and len(pulled["messages"]) == MOST_TAKEN:
         note_to_person(f"At most {MOST_TAKEN} are taken at once. The next: the same command again.")
 
@@ -232,7 +147,8 @@ def _note(record: Result) -> str:
     return f"({', '.join(words)})" if words else ""
 
 
-def _show_rows(asked: Invocation, found: Result, nothing: str) -> None:
+def show_rows(asked: Invocation, found: Result, nothing: str) -> None:
+    """Print messages, a line for each, or that there are none."""
     if asked.gave_json(found):
         return
     for record in found["messages"]:
@@ -241,7 +157,8 @@ def _show_rows(asked: Invocation, found: Result, nothing: str) -> None:
         note_to_person(nothing)
 
 
-def _note_most(asked: Invocation, limit: str | int, hint: str) -> None:
+def note_most(asked: Invocation, limit: str | int, hint: str) -> None:
+    """Say that no more than a bound are shown, and how to see others."""
     if int(limit) > MOST_SHOWN and not asked.as_json:
         note_to_person(f"At most {MOST_SHOWN} are shown at once. {hint}")
 
@@ -273,8 +190,6 @@ def _show_details(screen: Screen, details: Result) -> None:
         kept = len(record["content_text_sanitized"])
         screen.line(f"Cut when it came: {kept:,} of {length:,} characters are stored.")
     if question := details["question"]:
-        from harken.cli.waiting import standing
-
         screen.line(f"Waits for an answer, for {one_line(question['how_long'])}: {standing(question)}")
     rows = [_ledger_row(entry) for entry in details["ledger"]]
     rows += [
@@ -288,6 +203,15 @@ def _show_details(screen: Screen, details: Result) -> None:
         when, who = clock_time(answer["created_at"]), author_name(answer["author"])
         screen.line(f"Reply {one_line(answer['reply_id'])} {when} by {who}, {one_line(answer['state'])}{error}:")
         screen.text(answer["body"])
+
+
+def standing(question: Result) -> str:
+    """Return how far a question got, in a few words."""
+    if question["has_reply"]:
+        return "an answer is on its way"
+    seen = "seen by an agent" if question["is_seen"] else "no agent has seen it"
+    count = question["reminders"]
+    return f"{seen}, {'1 reminder' if count == 1 else f'{count} reminders'}" if count else seen
 
 
 def _ledger_row(entry: Result) -> tuple[str, ...]:

@@ -11,10 +11,11 @@ import sys
 
 import click
 
-from harken.cli import complete
-from harken.cli.output import clock_time, note_to_person
-from harken.cli.verbs import Invocation, or_subcommand, verb, verb_command, verb_option
-from harken.control.client import Result
+from harken.cli.complete import completer
+from harken.cli.invocation import Invocation
+from harken.cli.output import note_to_person
+from harken.cli.status import browser_row
+from harken.cli.verbs import or_subcommand, verb, verb_command, verb_option
 from harken.display import one_line
 
 
@@ -56,7 +57,7 @@ def browsers(asked: Invocation) -> None:
 
 
 @verb_command("sign_out")
-@click.argument("names", nargs=-1, metavar="ID...", shell_complete=complete.browsers)
+@click.argument("names", nargs=-1, metavar="ID...", shell_complete=completer("browsers"))
 @verb_option("sign_out", "is_all")
 def sign_out(asked: Invocation, *, names: tuple[str, ...], is_all: bool) -> None:
     result = asked.ask("sign_out", browsers=list(names), is_all=is_all)
@@ -69,9 +70,3 @@ def sign_out(asked: Invocation, *, names: tuple[str, ...], is_all: bool) -> None
 
 
 browsers.add_command(sign_out)
-
-
-def browser_row(browser: Result) -> tuple[str, ...]:
-    """Return what is said of a browser in a line."""
-    since, used = clock_time(browser["began_at"]), clock_time(browser["used_at"])
-    return (browser["id"], browser["browser"], f"since {since}", f"last used {used}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from harken.cli.invocation import Invocation
 from harken.cli.output import Screen, note_to_person
-from harken.cli.verbs import Invocation, or_subcommand, verb_command, verb_option
+from harken.cli.verbs import or_subcommand, verb_command, verb_option
 from harken.control.client import Result
 from harken.display import one_line
 

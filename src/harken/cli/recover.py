@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from harken.cli.authority import agree
+from harken.cli.invocation import Invocation
 from harken.cli.output import Screen
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import verb
 from harken.config.home import Home, ensure
 from harken.control.client import Result
 from harken.errors import NotFound

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harken.cli.complete import consumers, mailboxes
+from harken.cli.complete import completer
+from harken.cli.invocation import Invocation
 from harken.cli.output import BOLD, DIM, Screen, clock_time, cut, note_to_person
 from harken.cli.times import Moment
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import verb
 from harken.config.home import disk_error
 from harken.control.client import DaemonClient
 from harken.display import one_line, reader_name
@@ -39,8 +40,8 @@ _REMOVAL = b'"kind":"pruned"'
 
 @verb("replay")
 @click.option("--at", required=True, metavar="TIME", type=Moment(), help=f"When: {MOMENTS}.")
-@click.option("--mailbox", default="", shell_complete=mailboxes, help="Only this mailbox.")
-@click.option("--consumer", default="", shell_complete=consumers, help="Only this consumer.")
+@click.option("--mailbox", default="", shell_complete=completer("mailboxes"), help="Only this mailbox.")
+@click.option("--consumer", default="", shell_complete=completer("consumers"), help="Only this consumer.")
 @click.option("--limit", default=50, show_default=True, help="The newest messages of each mailbox, at most this many.")
 def replay(asked: Invocation, *, at: datetime, mailbox: str, consumer: str, limit: int) -> None:
     """Show what was in a mailbox at a time, and what each consumer had been given by then.

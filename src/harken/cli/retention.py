@@ -9,9 +9,10 @@ from datetime import timedelta
 
 import click
 
+from harken.cli.invocation import Invocation
 from harken.cli.output import Screen, note_to_person
 from harken.cli.progress import Progress
-from harken.cli.verbs import Invocation, or_subcommand, verb, verb_command
+from harken.cli.verbs import or_subcommand, verb, verb_command
 from harken.control.client import DaemonClient, Result
 
 ROUND_SECONDS = 300.0

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harken.cli.invocation import Invocation
 from harken.cli.output import BOLD, DIM, RED, Screen, cut, note_to_person, width_of, wrapped
 from harken.cli.rule_show import begin_hint
-from harken.cli.verbs import Invocation
 from harken.control.client import Result
 from harken.display import counted, one_line
 from harken.errors import NotFound, UserError

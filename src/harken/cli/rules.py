@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import click
 
-from harken.cli.complete import messages, rule_names
+from harken.cli.complete import completer
+from harken.cli.invocation import Invocation
 from harken.cli.output import note_to_person
 from harken.cli.times import Length
-from harken.cli.verbs import Invocation, verb, verb_command, verb_option
+from harken.cli.verbs import lists, verb, verb_command, verb_option
 from harken.display import counted
 from harken.times import LENGTHS
 
@@ -48,7 +49,7 @@ def reload(asked: Invocation) -> None:
 
 @verb_command("rules_test", "test")
 @click.option("--since", default="7d", show_default=True, type=Length(), help=f"How far back: {LENGTHS}.")
-@verb_option("rules_test", "rule", metavar="NAME", shell_complete=rule_names)
+@verb_option("rules_test", "rule", metavar="NAME", shell_complete=completer("rule_names"))
 @verb_option("rules_test", "limit", show_default=True)
 @verb_option("rules_test", "all")
 def test(asked: Invocation, *, limit: int, **options: str | float | bool) -> None:
@@ -66,7 +67,7 @@ def test(asked: Invocation, *, limit: int, **options: str | float | bool) -> Non
 
 
 @verb_command("rules_explain", "explain")
-@click.argument("message", metavar="MESSAGE", shell_complete=messages)
+@click.argument("message", metavar="MESSAGE", shell_complete=completer("messages"))
 def explain(asked: Invocation, *, message: str) -> None:
     """MESSAGE is a message id, its beginning, or #seq."""
     from harken.cli.rule_show import show_explained
@@ -102,3 +103,4 @@ def look(asked: Invocation, method: str) -> None:
 
 for _verb in (list_rules, check, reload, test, explain, schema):
     rules.add_command(_verb)
+lists(rules)

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
-from collections.abc import Sequence
 from io import TextIOWrapper
-from types import TracebackType
 
-import click
-
+from harken.cli.invocation import COMPLETE_VARIABLE, INTERRUPTED, PIPE_CLOSED
 from harken.cli.output import json_text
-from harken.cli.verbs import PIPE_CLOSED, harken
 from harken.display import visible
 from harken.errors import HarkenError, UserError
-from harken.plugins import PluginFault
 
-INTERRUPTED = 130
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -59,31 +56,45 @@ def _abandon_output() -> None:
 def _run(arguments: list[str]) -> int:
     as_json = "--json" in (arguments[: arguments.index("--")] if "--" in arguments else arguments)
     try:
-        code = harken.main(arguments, prog_name="harken", complete_var="_HARKEN_COMPLETE", standalone_mode=False)
+        return _perform(arguments)
     except HarkenError as exc:
-        if sys.flags.dev_mode and isinstance(exc, PluginFault):
-            traceback.print_exception(exc)  # for who writes the package
+        _show_fault(exc)
         return _show(exc, as_json=as_json)
-    except click.UsageError as exc:
-        verb = exc.ctx.command_path if exc.ctx else "harken"
-        return _show(UserError(_plain(exc.format_message()), f"See: {verb} --help"), as_json=as_json)
     except OSError as exc:
         if exc.filename is None:
             raise
         return _show(UserError(f"{exc.filename}: {exc.strerror}."), as_json=as_json)
-    except click.ClickException as exc:
-        return _show(UserError(exc.format_message()), as_json=as_json)
-    except (click.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt:
+        print(file=sys.stderr)  # the shell's prompt begins on a line of its own, as after any verb
         return INTERRUPTED
-    return code if isinstance(code, int) else 0
 
 
-def _plain(message: str) -> str:
-    """Return what click says of a number in plain words."""
-    for kind, words in (("integer", "whole number"), ("float", "number")):
-        message = message.replace(f"is not a valid {kind} range", f"is not a {words}")
-        message = message.replace(f"is not a valid {kind}", f"is not a {words}")
-    return message
+def _perform(arguments: list[str]) -> int:
+    """Do it without click where the words are plain, else with it."""
+    if COMPLETE_VARIABLE in os.environ:
+        from harken.cli.tab import offer
+
+        code = offer(os.environ)
+    else:
+        from harken.cli.invocation import perform
+
+        code = perform(arguments)
+    if code is not None:
+        return code
+    from harken.cli.verbs import run_click
+
+    return run_click(arguments)
+
+
+def _show_fault(error: HarkenError) -> None:
+    """Print where another package failed, for who writes it."""
+    if sys.flags.dev_mode:
+        import traceback
+
+        from harken.plugins import PluginFault
+
+        if isinstance(error, PluginFault):
+            traceback.print_exception(error)
 
 
 def _show(error: HarkenError, *, as_json: bool) -> int:

@@ -10,9 +10,10 @@ from contextlib import suppress
 
 import click
 
-from harken.cli.complete import open_runs, runs
+from harken.cli.complete import completer
+from harken.cli.invocation import Invocation
 from harken.cli.output import json_text, note_to_person
-from harken.cli.verbs import Invocation, verb, verb_command, verb_option
+from harken.cli.verbs import lists, verb, verb_command, verb_option
 from harken.cli.watch.keyboard import on_escape
 from harken.control.client import DaemonClient, Result
 from harken.display import one_line
@@ -23,7 +24,7 @@ SPARE_SECONDS = 15.0
 NOT_DONE = 1
 DONE = "done"
 
-_run = click.argument("name", metavar="RUN", shell_complete=runs)
+_run = click.argument("name", metavar="RUN", shell_complete=completer("runs"))
 
 
 @click.group()
@@ -78,7 +79,7 @@ def follow(asked: Invocation, *, name: str) -> None:
 
 
 @verb_command("run_abort", "abort")
-@click.argument("name", metavar="RUN", shell_complete=open_runs)
+@click.argument("name", metavar="RUN", shell_complete=completer("open_runs"))
 def abort(asked: Invocation, *, name: str) -> None:
     found = asked.ask("run_abort", run=name)
     if asked.gave_json(found):
@@ -88,6 +89,7 @@ def abort(asked: Invocation, *, name: str) -> None:
 
 for _verb in (list_runs, show, follow, abort):
     run.add_command(_verb)
+lists(run)
 
 
 def follow_run(asked: Invocation, daemon: DaemonClient, name: str) -> None:

@@ -12,7 +12,8 @@ from types import TracebackType
 
 import click
 
-from harken.cli.verbs import Invocation, verb
+from harken.cli.invocation import Invocation
+from harken.cli.verbs import verb
 from harken.config.home import Home, ensure
 from harken.control.start import leave_reason
 from harken.errors import Conflict, HarkenError

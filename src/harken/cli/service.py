@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import click
 
 from harken.cli.authority import agree
+from harken.cli.invocation import Invocation
 from harken.cli.output import DIM, INDENT
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import lists, verb
 from harken.control.client import Result
 from harken.display import one_line
 from harken.hosts.registry import short
@@ -121,6 +122,7 @@ def status(asked: Invocation) -> None:
 service.add_command(install)
 service.add_command(remove)
 service.add_command(status)
+lists(service, "status")
 
 
 def _show(asked: Invocation, found: Service, commands: Sequence[Sequence[str]], *, text: str) -> None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from harken.cli.complete import configured_sources
+from harken.cli.complete import completer
+from harken.cli.invocation import Invocation
 from harken.cli.output import note_to_person
-from harken.cli.verbs import Invocation, verb, verb_command, verb_options
+from harken.cli.verbs import lists, verb, verb_command, verb_options
 from harken.display import one_line
 from harken.plugins import PluginFault, guard
 
@@ -32,7 +33,7 @@ def source() -> None:
     """Listen to other MCP servers, webhooks, mail, Teams and Outlook: what is said there becomes messages."""
 
 
-_name = click.argument("name", metavar="NAME", shell_complete=configured_sources)
+_name = click.argument("name", metavar="NAME", shell_complete=completer("configured_sources"))
 _restart = click.option("--restart", "is_restarted", is_flag=True, help="Restart the daemon; it is not needed.")
 
 
@@ -267,3 +268,4 @@ def remove(asked: Invocation, *, name: str, is_restarted: bool) -> None:
 
 for _verb in (list_sources, add, login, logout, test, remove):
     source.add_command(_verb)
+lists(source)

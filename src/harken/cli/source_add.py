@@ -18,10 +18,10 @@ import anyio
 import click
 
 from harken.cli.authority import refuse_agent
+from harken.cli.invocation import Invocation
 from harken.cli.output import note_to_person
 from harken.cli.progress import start_notice
 from harken.cli.source_show import show_trial
-from harken.cli.verbs import Invocation
 from harken.clock import SystemClock
 from harken.config.home import Home, disk_error, ensure, write_private
 from harken.config.load import load

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Final
 
-from harken.cli.output import BOLD, CYAN, DIM, INDENT, RED, Screen, clock_time
-from harken.control.client import Result
+from harken.cli.output import BOLD, CYAN, DIM, INDENT, RED, clock_time
 from harken.display import one_line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Final
+
+    from harken.cli.output import Screen
+    from harken.control.client import Result
 
 GREEN = "32"
 _COLOURS: Final[Mapping[str, str]] = MappingProxyType(
@@ -83,6 +87,8 @@ def _looked(found: Result) -> str:
     """Say when a source that has to look did, and when it does again."""
     if not found["last_poll"]:
         return ""
+    from datetime import UTC, datetime
+
     now = datetime.now(UTC)
     ago = max(0, round((now - datetime.fromisoformat(found["last_poll"])).total_seconds()))
     said = f"looked {_span(ago)} ago"

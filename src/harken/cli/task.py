@@ -10,9 +10,10 @@ from pathlib import Path
 
 import click
 
-from harken.cli.complete import complete_hosts, tasks
+from harken.cli.complete import completer
+from harken.cli.invocation import Invocation
 from harken.cli.output import note_to_person
-from harken.cli.verbs import Invocation, verb, verb_command, verb_option
+from harken.cli.verbs import lists, verb, verb_command, verb_option
 from harken.control.client import Result
 from harken.display import one_line
 
@@ -22,8 +23,8 @@ def task() -> None:
     """Give pieces of work a folder, a mailbox and an agent of their own."""
 
 
-_task = click.argument("name", metavar="TASK", shell_complete=tasks)
-_agent = verb_option("task_make", "agent", metavar="HOST", shell_complete=complete_hosts)
+_task = click.argument("name", metavar="TASK", shell_complete=completer("tasks"))
+_agent = verb_option("task_make", "agent", metavar="HOST", shell_complete=completer("complete_hosts"))
 
 
 @verb("new")
@@ -37,7 +38,9 @@ _agent = verb_option("task_make", "agent", metavar="HOST", shell_complete=comple
     help="The repository or folder; else the one you are in.",
 )
 @_agent
-@click.option("--link", "links", metavar="TASK", multiple=True, shell_complete=tasks, help="A task it can talk to.")
+@click.option(
+    "--link", "links", metavar="TASK", multiple=True, shell_complete=completer("tasks"), help="A task it can talk to."
+)
 @verb_option("task_make", "prompt", metavar="TEXT")
 @verb_option("task_make", "branch", metavar="NAME")
 @verb_option("task_make", "start", metavar="REF")
@@ -99,14 +102,14 @@ def show(asked: Invocation, *, name: str) -> None:
 
 @verb_command("task_link", "link")
 @_task
-@click.argument("others", metavar="OTHER...", nargs=-1, required=True, shell_complete=tasks)
+@click.argument("others", metavar="OTHER...", nargs=-1, required=True, shell_complete=completer("tasks"))
 def link(asked: Invocation, *, name: str, others: tuple[str, ...]) -> None:
     _link(asked, "task_link", name, others)
 
 
 @verb_command("task_unlink", "unlink")
 @_task
-@click.argument("others", metavar="OTHER...", nargs=-1, required=True, shell_complete=tasks)
+@click.argument("others", metavar="OTHER...", nargs=-1, required=True, shell_complete=completer("tasks"))
 def unlink(asked: Invocation, *, name: str, others: tuple[str, ...]) -> None:
     _link(asked, "task_unlink", name, others)
 
@@ -141,6 +144,7 @@ def rm(asked: Invocation, *, name: str) -> None:
 
 for _verb in (new, start, list_tasks, show, link, unlink, done, rm):
     task.add_command(_verb)
+lists(task)
 
 
 def _link(asked: Invocation, method: str, name: str, others: tuple[str, ...]) -> None:

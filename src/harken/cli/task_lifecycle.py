@@ -21,9 +21,9 @@ import click
 
 from harken.cli.authority import refuse_agent
 from harken.cli.edge import become
+from harken.cli.invocation import Invocation
 from harken.cli.output import note_to_person
 from harken.cli.task_show import as_json, has_folder, missing_hint
-from harken.cli.verbs import Invocation
 from harken.control.client import DaemonClient, Result
 from harken.display import counted, one_line
 from harken.errors import Conflict, HarkenError, NotFound, UserError

@@ -11,14 +11,16 @@ from pathlib import Path
 
 import click
 
-from harken.cli.complete import tasks
-from harken.cli.messages import PRIORITIES, hand_over, note_file, text_or_stdin
+from harken.cli.complete import completer
+from harken.cli.invocation import Invocation
+from harken.cli.message_commands import PRIORITIES
+from harken.cli.messages import hand_over, note_file, text_or_stdin
 from harken.cli.output import BOLD, DIM, MARKS, Screen, clock_time, note_to_person, unmarked
-from harken.cli.verbs import Invocation, verb_command, verb_option
+from harken.cli.verbs import verb_command, verb_option
 from harken.control.client import Result
 from harken.display import one_line, task_sender_name
 
-_own = click.argument("task", metavar="[TASK]", default="", shell_complete=tasks)
+_own = click.argument("task", metavar="[TASK]", default="", shell_complete=completer("tasks"))
 
 
 @verb_command("check_inbox")
@@ -34,7 +36,7 @@ def check_inbox(asked: Invocation, *, task: str, peek: bool) -> None:
 
 
 @verb_command("send_to_task")
-@click.argument("task", metavar="TASK", shell_complete=tasks)
+@click.argument("task", metavar="TASK", shell_complete=completer("tasks"))
 @click.argument("text", nargs=-1)
 @verb_option("send_to_task", "priority", type=PRIORITIES, show_default=True)
 @verb_option("send_to_task", "key")
@@ -49,7 +51,7 @@ def send_to_task(
 
 @verb_command("send_to_peer")
 @click.argument("text", nargs=-1)
-@verb_option("send_to_peer", "peer", metavar="TASK", shell_complete=tasks)
+@verb_option("send_to_peer", "peer", metavar="TASK", shell_complete=completer("tasks"))
 @verb_option("send_to_peer", "priority", type=PRIORITIES, show_default=True)
 @verb_option("send_to_peer", "key")
 @verb_option("send_to_peer", "as_file")

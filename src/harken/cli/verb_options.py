@@ -56,7 +56,7 @@ VERB_HELP: Final[Mapping[str, str]] = MappingProxyType(
         "check_inbox": "Take what a task has not seen, what is urgent first.",
         "inbox_status": "Count what a task has not seen.",
         "channels": "Show the channels that messages came through, the last active first.",
-        "channel": "Show the newest messages of a channel, the newest last.",
+        "channel": "Show the newest messages of a channel, or of all of them; the newest last.",
         "channel_ack": "Mark what is in a channel, or in all of them, as seen by you.",
         "channel_inject": (
             "Hand the 10 most recent channel messages to an agent: between two tool calls, or with its next prompt."
@@ -65,6 +65,21 @@ VERB_HELP: Final[Mapping[str, str]] = MappingProxyType(
         "question_done": (
             "Say that messages need no answer, or have got one elsewhere. Nobody is reminded of them any more."
         ),
+        "conversations": (
+            "Show conversations, the newest first: a chat, a thread, a pull request, an alert with its repeats."
+        ),
+        "done": (
+            "Be done with conversations: they leave your list until somebody writes in them. For agents nothing "
+            "changes."
+        ),
+        "snooze": (
+            "Put conversations off, for three hours if you do not say how long. What is said in one brings it back "
+            "before."
+        ),
+        "reopen": "Put conversations back into your list: undo `done` and `snooze`.",
+        "unread": "Let conversations count as unread until you read them again.",
+        "needs": "Show what needs you, the oldest first: rules that ask, questions, replies, sources, unknown senders.",
+        "put_away": "Put entries of `needs` away. The next occasion is shown again.",
         "outbox": "Show replies that have not left, or those of one state, the newest first.",
         "outbox_retry": "Try replies that could not be sent once more, now.",
         "export": "Give a page of a mailbox, oldest first.",
@@ -76,6 +91,13 @@ VERB_HELP: Final[Mapping[str, str]] = MappingProxyType(
         ),
         "rules_reload": "Put the file of rules in force. With a fault in it, the rules stay as they were.",
         "rules_test": "Try the rules in force on stored messages: which would fire, and why not. Nothing is run.",
+        "rules_try": (
+            "Try a rule that is not in force on stored messages: which it would fire for. Nothing is run or stored."
+        ),
+        "rules_add": (
+            "Write one more rule into the file of rules, and put it in force. The file must be as it is in force."
+        ),
+        "rules_remove": "Take a rule out of the file of rules, and out of force.",
         "rules_explain": "Say what each rule made of a message when it came, and what it would make of it now.",
         "rules_pause": (
             "Let no rule fire, and start no run of one, until `resume`. Messages keep arriving, and runs that began go "
@@ -203,6 +225,7 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
             "limit": ("--limit", 20, "At most this many."),
         },
         "channel": {
+            "channel": ("--channel", "", "The channel; all of them when empty."),
             "source": ("--source", "", "Of this source, when several have the channel."),
             "limit": ("--limit", 20, "At most this many."),
         },
@@ -219,6 +242,21 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
         "questions": {
             "mailbox": ("--mailbox", "", "Only this mailbox."),
             "limit": ("--limit", 50, "At most this many."),
+        },
+        "conversations": {
+            "view": ("--view", "open", "Which: `open`, `unread`, `yours` (for you), `snoozed`, `done` or `sent`."),
+            "limit": ("--limit", 20, "At most this many."),
+            "before": ("--before", 0, "Only what follows this position."),
+        },
+        "snooze": {
+            "seconds": ("--seconds", None, "For this long."),
+            "until": ("--until", "", "Until this time, as `2026-01-05T09:00:00Z`."),
+        },
+        "unread": {
+            "is_read": ("--read", False, "The other way round: you have read them."),
+        },
+        "put_away": {
+            "is_undone": ("--undo", False, "Show them again."),
         },
         "outbox": {
             "state": ("--state", "", "Only these: `queued`, `parked` or `sent`; else what has not left."),
@@ -242,6 +280,9 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
             "limit": ("--limit", 1000, "At most this many messages, the newest."),
             "rule": ("--rule", "", "Only this rule."),
             "all": ("--all", False, "Also messages and rules that do not fit, and why."),
+        },
+        "rules_try": {
+            "since": ("--since", 604800.0, "How far back, in seconds."),
         },
         "actions": {
             "state": ("--state", "", "Only those in this state, such as waiting."),

@@ -6,44 +6,54 @@ name; what it gets is an `Invocation`.
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
 from inspect import cleandoc
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from harken import __version__
-from harken.cli.hints import HOME_OPTION, at_home
-from harken.cli.output import Screen
+from harken.cli.hints import at_home
+from harken.cli.invocation import COMPLETE_VARIABLE, INTERRUPTED, Invocation, body_of
 from harken.cli.verb_options import VERB_HELP, VERB_OPTIONS
-from harken.config.home import Home, find_home
-from harken.errors import HarkenError
-
-if TYPE_CHECKING:  # `--help` and `version` need no client
-    from harken.control.client import DaemonClient, Result
+from harken.errors import UserError
 
 FC = TypeVar("FC", bound=Callable[..., Any] | click.Command)
-PIPE_CLOSED = 141  # what a shell reports of a program that SIGPIPE ended
 
+FIRST: Final = ("up", "connect", "doctor", "send", "list", "read", "reply", "status", "watch", "open")
+START: Final = (
+    ("up", "start it in the background"),
+    ("connect", "connect your agents"),
+    ("doctor --live", "prove that messages reach them"),
+    ('send "the build is red" --from ci-bot', "send the first message"),
+    ("status", "what waits, agents, sources"),
+    ("watch", "see what comes, as it comes"),
+    ("open", "the page in the browser"),
+    ("demo", "all of it in a minute"),
+)
+CLOSE: Final = 0.5  # how alike a word must be to be the one that was meant
 COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "Messages": {
-            "send": "messages:send",
-            "list": "messages:list_messages",
-            "read": "messages:read",
-            "pull": "messages:pull",
-            "wait": "messages:wait",
-            "ack": "messages:ack",
-            "reply": "messages:reply",
+            "send": "message_commands:send",
+            "list": "message_commands:list_messages",
+            "read": "message_commands:read",
+            "pull": "message_commands:pull",
+            "wait": "message_commands:wait",
+            "ack": "message_commands:ack",
+            "reply": "message_commands:reply",
+            "conversations": "conversations:conversations",
+            "done": "conversations:done",
+            "snooze": "conversations:snooze",
+            "reopen": "conversations:reopen",
+            "unread": "conversations:unread",
+            "needs": "conversations:needs",
             "waiting": "waiting:waiting",
             "outbox": "outbox:outbox",
-            "search": "messages:search",
+            "search": "message_commands:search",
         },
         "Tasks": {
             "task": "task:task",
@@ -107,48 +117,11 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invocation:
-    """What every verb is told: which home, and how to print."""
-
-    home: Home
-    as_json: bool
-    screen: Screen
-    home_option: tuple[str, ...] = ()  # how to name the same home in another command
-
-    def daemon(self, *, can_start: bool = True) -> DaemonClient:
-        """Return the daemon of the home, started when it is asked something and does not run."""
-        from harken.cli.progress import start_notice
-        from harken.control.client import DaemonClient
-
-        return DaemonClient(self.home, can_start=can_start, notice=start_notice)
-
-    def ask(self, method: str, /, **params: object) -> Result:
-        """Ask the daemon one verb."""
-        with self.daemon() as daemon:
-            return daemon.ask(method, **params)
-
-    def print_json(self, value: object) -> None:
-        """Print one JSON document."""
-        self.screen.json(value)
-
-    def gave_json(self, value: object) -> bool:
-        """Print a result as JSON if that was asked for; return whether it was."""
-        if self.as_json:
-            self.print_json(value)
-        return self.as_json
-
-
 def invocation(context: click.Context) -> Invocation:
     """Return what the options say, wherever on the line they stand."""
     places = [each.params for each in _upwards(context)]
     home = next((place["home"] for place in places if place.get("home") is not None), None)
-    return Invocation(
-        home=find_home(home, os.environ),
-        as_json=any(place.get("as_json") for place in places),
-        screen=Screen.of_stdout(),
-        home_option=("--home", home) if home is not None else (),
-    )
+    return Invocation(home, as_json=any(place.get("as_json") for place in places))
 
 
 def _upwards(context: click.Context | None) -> Iterator[click.Context]:
@@ -170,6 +143,22 @@ def or_subcommand(command: click.Command) -> click.Group:
     )
 
 
+def lists(group: click.Group, name: str = "list") -> None:
+    """Let a group that is called without a verb do what one of its verbs does: show what there is."""
+
+    @click.pass_context
+    def run(context: click.Context, /, **_values: object) -> None:
+        if context.invoked_subcommand is None:
+            command = group.commands[name]
+            with command.make_context(name, [], parent=context) as inner:
+                command.invoke(inner)
+
+    group.callback = run
+    group.help = f"{group.help}\n\nWithout a command it does what `{group.name} {name}` does."
+    group.invoke_without_command, group.no_args_is_help = True, False
+    group.params += verb_options()
+
+
 class VerbCommand(click.Command):
     """A verb. What is wrong with its words is said with the verb's own help, also where click names none."""
 
@@ -182,24 +171,17 @@ class VerbCommand(click.Command):
             raise
 
 
-def verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
+def verb(name: str) -> Callable[[Callable[..., int | None]], click.Command]:
     """Make a command of a function, with the options that every verb has."""
 
-    def make(body: Callable[..., None]) -> click.Command:
+    def make(body: Callable[..., int | None]) -> click.Command:
         @wraps(body)
         @click.pass_context
         def run(context: click.Context, /, **values: object) -> None:
             asked = invocation(context)
-            context.meta[HOME_OPTION] = asked.home_option
             del values["home"], values["as_json"]
-            try:
-                body(asked, **values)
-                sys.stdout.flush()
-            except BrokenPipeError:
-                raise click.exceptions.Exit(PIPE_CLOSED) from None
-            except HarkenError as exc:
-                exc.hint = at_home(exc.hint)
-                raise
+            if code := asked.call(body, values):
+                context.exit(code)
 
         command = click.command(name, cls=VerbCommand)(run)
         command.params += verb_options()
@@ -208,13 +190,26 @@ def verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
     return make
 
 
-def verb_command(of: str, name: str = "") -> Callable[[Callable[..., None]], click.Command]:
+def verb_command(of: str, name: str = "") -> Callable[[Callable[..., int | None]], click.Command]:
     """Make the command of a verb that the daemon has: its help is the verb's, then the function's own docstring."""
 
-    def make(body: Callable[..., None]) -> click.Command:
+    def make(body: Callable[..., int | None]) -> click.Command:
         command = verb(name or of.replace("_", "-"))(body)
         command.help = "\n\n".join(filter(None, (VERB_HELP[of], cleandoc(command.help or ""))))
         return command
+
+    return make
+
+
+def light_command(of: str) -> Callable[[Callable[[], None]], click.Command]:
+    """Make the command of one of `BODIES`: what is decorated has its words and its help, and is not called."""
+
+    def make(words: Callable[[], None]) -> click.Command:
+        @wraps(words)
+        def run(asked: Invocation, **values: object) -> int | None:
+            return body_of(of)(asked, **values)
+
+        return verb_command(of)(run)
 
     return make
 
@@ -264,14 +259,16 @@ class Verbs(click.Group):
         if args and not args[0].startswith("-") and self.get_command(context, args[0]) is None:
             from difflib import get_close_matches
 
-            close = get_close_matches(args[0], self.list_commands(context), 1)
+            close = get_close_matches(args[0], self.list_commands(context), 1, CLOSE)
+            close = [each for each in self.list_commands(context) if sorted(each) == sorted(args[0])] or close
             guess = f" Did you mean {close[0]}?" if close else ""
             raise click.UsageError(f"There is no command {args[0][:40]!r}.{guess}", context)
         return super().resolve_command(context, args)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the verbs, by what they are for."""
-        for title, section in COMMANDS.items():
+        """Write the verbs of every day, then all others by what they are for."""
+        sections = {title: [name for name in names if name not in FIRST] for title, names in COMMANDS.items()}
+        for title, section in {"Every day": list(FIRST), **sections}.items():
             rows = [(name, self._help(context, name)) for name in section]
             with formatter.section(title):
                 formatter.write_dl(rows, col_max=12)
@@ -290,4 +287,34 @@ def harken(context: click.Context, /, **_options: object) -> None:
     Messages from people, machines and agents are stored once and given to the right agent session.
     """
     if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+        asked = invocation(context)
+        asked.call(show_start, {})
+
+
+def show_start(asked: Invocation) -> None:
+    """Print how to begin."""
+    asked.screen.line("Harken, the inbox of coding agents. To begin:")
+    asked.screen.table([(at_home(f"harken {words}"), about) for words, about in START])
+    asked.screen.hint("Every command: harken --help")
+
+
+def run_click(arguments: Sequence[str]) -> int:
+    """Let click read the words and run the verb; return the exit code."""
+    try:
+        code = harken.main(list(arguments), prog_name="harken", complete_var=COMPLETE_VARIABLE, standalone_mode=False)
+    except click.UsageError as exc:
+        verb = exc.ctx.command_path if exc.ctx else "harken"
+        raise UserError(_plain(exc.format_message()), f"See: {verb} --help") from exc
+    except click.ClickException as exc:
+        raise UserError(exc.format_message()) from exc
+    except click.Abort:
+        return INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+def _plain(message: str) -> str:
+    """Return what click says of a number in plain words."""
+    for kind, words in (("integer", "whole number"), ("float", "number")):
+        message = message.replace(f"is not a valid {kind} range", f"is not a {words}")
+        message = message.replace(f"is not a valid {kind}", f"is not a {words}")
+    return message

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import click
 
-from harken.cli.complete import mailboxes, open_questions
+from harken.cli.complete import completer
+from harken.cli.invocation import Invocation
+from harken.cli.messages import standing
 from harken.cli.output import Screen, cut, note_to_person, sender_of
-from harken.cli.verbs import Invocation, or_subcommand, verb_command, verb_option
+from harken.cli.verbs import or_subcommand, verb_command, verb_option
 from harken.control.client import Result
 from harken.display import one_line
 
@@ -18,7 +20,7 @@ NAME_WIDTH = 20
 
 @or_subcommand
 @verb_command("questions", "waiting")
-@verb_option("questions", "mailbox", shell_complete=mailboxes)
+@verb_option("questions", "mailbox", shell_complete=completer("mailboxes"))
 @verb_option("questions", "limit", show_default=True)
 def waiting(asked: Invocation, *, mailbox: str, limit: int) -> None:
     """Answer with `harken reply ID TEXT`. What needs no answer is taken off the list by `harken waiting done ID`."""
@@ -30,7 +32,7 @@ def waiting(asked: Invocation, *, mailbox: str, limit: int) -> None:
 
 
 @verb_command("question_done", "done")
-@click.argument("refs", nargs=-1, required=True, metavar="ID...", shell_complete=open_questions)
+@click.argument("refs", nargs=-1, required=True, metavar="ID...", shell_complete=completer("open_questions"))
 def done(asked: Invocation, *, refs: tuple[str, ...]) -> None:
     result = asked.ask("question_done", refs=list(refs))
     if asked.gave_json(result):
@@ -40,15 +42,6 @@ def done(asked: Invocation, *, refs: tuple[str, ...]) -> None:
 
 
 waiting.add_command(done)
-
-
-def standing(question: Result) -> str:
-    """Return how far a question got, in a few words."""
-    if question["has_reply"]:
-        return "an answer is on its way"
-    seen = "seen by an agent" if question["is_seen"] else "no agent has seen it"
-    count = question["reminders"]
-    return f"{seen}, {'1 reminder' if count == 1 else f'{count} reminders'}" if count else seen
 
 
 def _show(screen: Screen, found: Result) -> None:

@@ -1,4 +1,4 @@
-"""The command line's end of the daemon's socket: blocking, standard library only.
+"""The command line's end of the daemon's socket: blocking, and the least of the standard library, because it is felt.
 
 Each line asks, each line answers. Every verb may be asked twice (`send` and `reply` carry a key), so a connection
 that breaks is made anew and the question asked again, a bounded number of times. It does not know what a verb means.
@@ -6,16 +6,25 @@ that breaks is made anew and the question asked again, a bounded number of times
 
 from __future__ import annotations
 
-import json
+import _socket
 import os
-import socket
 import sys
-from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any, Self
 
-from harken.config.home import Home
+from harken.config.folder import ADDRESS_FILE, DAEMON_LOG
 from harken.errors import Conflict, Forbidden, HarkenError, NeedsPerson, NotFound, TooLong, Unavailable, UserError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Any, Self
+
+    Result = dict[str, Any]
+    """What a verb answers: JSON, documented in the reference."""
+    Place = str | os.PathLike[str]
+    """The folder of a home."""
+else:
+    Result = dict
 
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 60.0
@@ -24,32 +33,31 @@ MAX_LINE = 64 * 1024 * 1024
 CHUNK = 65_536
 PROTOCOL = 1
 LOOPBACK = "127.0.0.1"
-
-Result = dict[str, Any]
-"""What a verb answers: JSON, documented in the reference."""
+KEY, ITEM = ": ", ", "
 
 
 class NoDaemon(Unavailable):
     """Nothing listens for this home."""
 
 
-def dial(home: Home, seconds: float = CONNECT_SECONDS) -> tuple[socket.socket, str]:
+def dial(home: Place, seconds: float = CONNECT_SECONDS) -> tuple[_socket.socket, str]:
     """Connect to the daemon of a home and return the token its address demands; raises `NoDaemon` and `OSError`."""
     try:
-        address = os.fsdecode(home.address_file.read_bytes().strip())
+        with open(f"{os.fspath(home)}/{ADDRESS_FILE}", "rb") as stream:
+            address = os.fsdecode(stream.read().strip())
     except (FileNotFoundError, NotADirectoryError) as exc:
         raise no_daemon(home) from exc
     kind, _, rest = address.partition(":")
     if kind == "unix":
-        return _connected(home, socket.AF_UNIX, rest, seconds), ""
+        return _connected(home, _socket.AF_UNIX, rest, seconds), ""
     host, port, token = (*rest.split(":", 2), "", "")[:3]
     if kind != "tcp" or host != LOOPBACK or not port.isdigit():
         raise no_daemon(home)
-    return _connected(home, socket.AF_INET, (host, int(port)), seconds), token
+    return _connected(home, _socket.AF_INET, (host, int(port)), seconds), token
 
 
-def _connected(home: Home, family: int, target: str | tuple[str, int], seconds: float) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
+def _connected(home: Place, family: int, target: str | tuple[str, int], seconds: float) -> _socket.socket:
+    sock = _socket.socket(family, _socket.SOCK_STREAM)
     try:
         sock.settimeout(seconds)
         sock.connect(target)
@@ -62,15 +70,15 @@ def _connected(home: Home, family: int, target: str | tuple[str, int], seconds: 
     return sock
 
 
-def no_daemon(home: Home) -> NoDaemon:
+def no_daemon(home: Place) -> NoDaemon:
     """Return the error that says so."""
-    return NoDaemon(f"No daemon runs for {home.path}.", "Start it: harken up")
+    return NoDaemon(f"No daemon runs for {os.fspath(home)}.", "Start it: harken up")
 
 
 class DaemonConnection:
     """One connection. Raises `ConnectionError` when it breaks, and what the daemon answered when that is an error."""
 
-    def __init__(self, sock: socket.socket, token: str) -> None:
+    def __init__(self, sock: _socket.socket, token: str) -> None:
         self._sock = sock
         self._buffer = bytearray()
         self._next = 0
@@ -105,13 +113,13 @@ class DaemonConnection:
 
     def _write(self, message: dict[str, Any]) -> None:
         try:
-            self._sock.sendall(json.dumps(message).encode() + b"\n")
+            self._sock.sendall(encode(message).encode() + b"\n")
         except BrokenPipeError:
             return  # a daemon that refuses us has said why before it hung up
 
     def _answer(self) -> dict[str, Any]:
         try:
-            answer = json.loads(self._line())
+            answer = decode(self._line())
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
@@ -135,9 +143,10 @@ class DaemonClient:
     """The daemon of a home, as a verb sees it: there when asked, started again if need be."""
 
     def __init__(
-        self, home: Home, *, can_start: bool = True, notice: Callable[[], Callable[[float], None]] | None = None
+        self, home: Place, *, can_start: bool = True, notice: Callable[[], Callable[[float], None]] | None = None
     ) -> None:
         self._home = home
+        self._log = f"{os.fspath(home)}/{DAEMON_LOG}"
         self._can_start = can_start
         self._notice = notice
         self._client: DaemonConnection | None = None
@@ -167,12 +176,12 @@ class DaemonClient:
             except TimeoutError as exc:
                 self._hang_up()
                 raise Unavailable(
-                    "The daemon does not answer.", f"Look at {self._home.daemon_log}, or restart it: harken down"
+                    "The daemon does not answer.", f"Look at {self._log}, or restart it: harken down"
                 ) from exc
             except OSError as exc:
                 self._hang_up()
                 raise Unavailable(f"The daemon cannot be reached: {exc.strerror}.", "See: harken status") from exc
-        raise Unavailable("The daemon went away each time it was asked.", f"Look at {self._home.daemon_log}")
+        raise Unavailable("The daemon went away each time it was asked.", f"Look at {self._log}")
 
     def _connect(self) -> DaemonConnection:
         try:
@@ -180,9 +189,12 @@ class DaemonClient:
         except NoDaemon:
             if not self._can_start:
                 raise
+        from pathlib import Path
+
+        from harken.config.home import Home
         from harken.control.start import start
 
-        start(self._home, self._notice() if self._notice else None)
+        start(Home(Path(self._home)), self._notice() if self._notice else None)
         return DaemonConnection(*dial(self._home))
 
     def _hang_up(self) -> None:
@@ -213,3 +225,66 @@ def as_error(value: dict[str, Any]) -> HarkenError:
         return TooLong(message, hint, length=length, limit=limit, can_be_file=bool(value.get("can_be_file")))
     kinds: tuple[type[HarkenError], ...] = (UserError, NotFound, Conflict, Forbidden)
     return next((kind for kind in kinds if kind.code == code), HarkenError)(message, hint)
+
+
+class _DecoderSettings:
+    """What the scanner asks of a decoder."""
+
+    strict = True
+    array_hook = object_hook = object_pairs_hook = None
+    parse_float = parse_constant = float
+    parse_int = int
+
+
+def decode(data: bytes) -> object:
+    """Return the value of one JSON text in UTF-8; raise `ValueError` for any other text.
+
+    By the standard library's own function in C: importing `json` costs every command half of the interpreter's start.
+    """
+    text = data.decode().strip(" \t\r\n")
+    settings: Any = _DecoderSettings()
+    value: object
+    try:
+        from _json import make_scanner
+
+        scan = make_scanner(settings)
+    except (ImportError, AttributeError, TypeError):  # an interpreter that does it otherwise
+        import json
+
+        value = json.loads(text)
+        return value
+    try:
+        value, end = scan(text, 0)
+    except StopIteration:
+        raise ValueError("no JSON") from None
+    if end != len(text):
+        raise ValueError("more than one value")
+    return value
+
+
+def encode(value: object, *, is_ascii: bool = True) -> str:
+    """Return a value as JSON on one line: in ASCII only, or with the letters of every script."""
+    try:
+        from _json import encode_basestring, encode_basestring_ascii, make_encoder
+
+        quote = encode_basestring_ascii if is_ascii else encode_basestring
+        chunks = make_encoder(
+            markers=None,
+            default=_refuse,
+            encoder=quote,
+            indent=None,
+            key_separator=KEY,
+            item_separator=ITEM,
+            sort_keys=False,
+            skipkeys=False,
+            allow_nan=True,
+        )
+    except (ImportError, AttributeError, TypeError):  # an interpreter that does it otherwise
+        import json
+
+        return json.dumps(value, ensure_ascii=is_ascii)
+    return "".join(chunks(value, 0))
+
+
+def _refuse(value: object) -> object:
+    raise TypeError(f"{type(value).__name__} is no JSON")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import _socket
 import os
 import signal
 import socket
 import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
@@ -56,7 +57,7 @@ def _signal(home: Home, only: int) -> int:
     """Tell the daemon to end. Its process is the one that listens: a number in a file may be another one's by now."""
     try:
         sock, _ = dial(home)
-        with sock:
+        with closing(sock):
             pid = _listener(sock) or int(daemon_facts(home)["pid"])
             if only not in {0, pid}:
                 return 0  # another command was faster and replaced it
@@ -66,7 +67,7 @@ def _signal(home: Home, only: int) -> int:
     return pid
 
 
-def _listener(sock: socket.socket) -> int:
+def _listener(sock: _socket.socket) -> int:
     """Return the process at the other end of a unix socket, 0 where the system does not tell."""
     if sys.platform != "linux" or sock.family != socket.AF_UNIX:
         return 0

@@ -2,7 +2,7 @@
 
 On a terminal it is a live view with keys, see `live`. Into a pipe, and on a terminal that cannot be drawn on, it
 is one line for each thing that happens. With --quiet it is toasts, see `quiet`. It takes nothing from anyone:
-what was shown counts as seen only when the person says so.
+what was printed counts as seen only when you say so. It is not printed again by the next `watch`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from time import sleep
 
 import click
 
-from harken.cli.complete import channels
+from harken.cli.complete import completer
+from harken.cli.invocation import Invocation
 from harken.cli.output import json_text
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import verb
 from harken.cli.watch.keyboard import has_keys
-from harken.cli.watch.news import REMARK, News, WatchFilter
+from harken.cli.watch.news import REMARK, News, PrintedPlaces, WatchFilter
 from harken.control.client import Result
 from harken.errors import UserError
 from harken.sources.registry import kinds
@@ -30,7 +31,13 @@ ONLY = "only_"
 
 
 @verb("watch")
-@click.option("--channel", "named", multiple=True, shell_complete=channels, help="Only this channel; may be repeated.")
+@click.option(
+    "--channel",
+    "named",
+    multiple=True,
+    shell_complete=completer("channels"),
+    help="Only this channel; may be repeated.",
+)
 @click.option("--source", default="", help="Only messages from this source.")
 @click.option("--all", "has_all", is_flag=True, help="Messages to tasks too, not only those to you.")
 @click.option("--quiet", is_flag=True, help="No lines: a toast on the desktop for what arrives, one for a burst.")
@@ -50,7 +57,8 @@ def watch(asked: Invocation, *, named: tuple[str, ...], source: str, has_all: bo
         starter.ask("stats")
     # One that is stopped later is not started again by being watched.
     with asked.daemon(can_start=False) as daemon, suppress(KeyboardInterrupt):
-        news = News(daemon, wanted)
+        is_printed = not (how["once"] or how["quiet"])
+        news = News(daemon, wanted, PrintedPlaces(asked.home.watched_file, wanted) if is_printed else None)
         unread = news.begin()
         if how["quiet"]:
             from harken.cli.watch.quiet import show_toasts

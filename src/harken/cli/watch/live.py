@@ -191,6 +191,7 @@ class LiveView:
             return
         record = self._news.ask("read", ref=ref)["message"]
         self._draw(_printed(lambda: screen.message(record)))
+        self._read(record)
 
     def _chosen_question(self) -> str:
         """Return the message that is chosen and waits for an answer; empty for none."""
@@ -222,7 +223,14 @@ class LiveView:
     def _settle(self) -> None:
         if name := self._meant_question("d"):
             self._news.act("question_done", refs=[name])
+            self._read(self._news.ask("read", ref=name)["message"])
             self._say(f"{name} needs no answer.")
+
+    def _read(self, record: Result) -> None:
+        """Mark a message as seen: a key was pressed on it, so it was read and not only printed."""
+        if record["mailbox"] in OWN_MAILBOXES:
+            self._news.act("ack", refs=[record["id"]])
+            self._unmarked.pop(record["id"], None)
 
     def _mark(self) -> None:
         names = list(self._unmarked)

@@ -6,15 +6,19 @@ waited for, and what came meanwhile is told once. It does not know how anything 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from harken.config.home import write_private
 from harken.control.client import DaemonClient, Result
 from harken.display import one_line
-from harken.errors import Unavailable
+from harken.errors import HarkenError, Unavailable
 
 ANSWER_SECONDS: Final = 5.0
 STALE_SECONDS: Final = 20.0
@@ -52,6 +56,38 @@ class WatchFilter:
         return self.source in ("", record["source"])
 
 
+class PrintedPlaces:
+    """How far each mailbox was printed, in a file: who starts `watch` again is not shown the same lines again.
+
+    What was printed is unread all the same. A watch that shows other messages has places of its own.
+    """
+
+    def __init__(self, file: Path, wanted: WatchFilter) -> None:
+        self._file = file
+        self._key = " ".join([*sorted(wanted.channels), wanted.source, "all" if wanted.has_all else ""]).strip()
+        self._places: dict[str, int] = self._read().get(self._key, {})
+
+    def without(self, records: Sequence[Result], heads: Mapping[str, int]) -> list[Result]:
+        """Return those that were not printed; a place beyond the end is of another store, and counts for nothing."""
+        known = {mailbox: seq for mailbox, seq in self._places.items() if seq <= heads.get(mailbox, seq)}
+        return [each for each in records if each["seq"] > known.get(each["mailbox"], 0)]
+
+    def note(self, records: Sequence[Result]) -> None:
+        """Remember that messages were printed."""
+        if not records:
+            return
+        self._places = {**self._places, **{each["mailbox"]: each["seq"] for each in records}}
+        with suppress(HarkenError):  # at worst something is printed twice
+            write_private(self._file, json.dumps({**self._read(), self._key: self._places}))
+
+    def _read(self) -> dict[str, dict[str, int]]:
+        try:
+            found: dict[str, dict[str, int]] = json.loads(self._file.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """How things stand."""
@@ -78,9 +114,10 @@ class View:
 class News:
     """Asks one daemon, and remembers how far it has been told."""
 
-    def __init__(self, daemon: DaemonClient, wanted: WatchFilter) -> None:
+    def __init__(self, daemon: DaemonClient, wanted: WatchFilter, printed: PrintedPlaces | None = None) -> None:
         self._daemon = daemon
         self._wanted = wanted
+        self._printed = printed
         self._last = 0
         self._seen_at = 0.0
         self._begun: frozenset[str] = frozenset()
@@ -90,7 +127,7 @@ class News:
         self.view = View()
 
     def begin(self) -> list[Result]:
-        """Return what is unread, and stand at what comes from now on."""
+        """Return what is unread and was not printed before, and stand at what comes from now on."""
         self._last = self.ask("journal", after=-1)["last"]
         self._see()
         asked = [self.ask("list", channel=each, limit=NEWEST)["messages"] for each in self._wanted.channels or {""}]
@@ -98,7 +135,13 @@ class News:
         unread = [each for each in newest if PERSON not in each["consumed_by"] and self._wanted.fits(each)]
         # What came between the two questions is in both answers.
         self._begun = frozenset(each["id"] for each in unread)
-        return unread[max(0, len(unread) - min(self.view.unread, MOST_UNREAD)) :]
+        shown = unread[max(0, len(unread) - min(self.view.unread, MOST_UNREAD)) :]
+        if self._printed is None:
+            return shown
+        places = self.ask("status")["consumers"]
+        fresh = self._printed.without(shown, {each["mailbox"]: each["head"] for each in places})
+        self._printed.note(fresh)
+        return fresh
 
     def look(self) -> list[Result]:
         """Return what happened since, as events of the journal, with a remark when the daemon was away."""
@@ -135,7 +178,10 @@ class News:
             self._see()
         self._hear()
         self.view = replace(self.view, away_since=None)
-        return [*remarks, *(each for each in found if self._is_shown(each))]
+        shown = [each for each in found if self._is_shown(each)]
+        if self._printed is not None:
+            self._printed.note([each["message"] for each in shown if each["kind"] == "received"])
+        return [*remarks, *shown]
 
     def _is_shown(self, event: Result) -> bool:
         if event["kind"] == "judged":

@@ -1,7 +1,7 @@
 """How `harken watch` looks: one line for what happened, and the banner of what waits and runs. Pure.
 
-All names and texts are from outside. The mark of trust stands in the first column, where no text can put one, and
-every line of an agent's is in the envelope AUTO.
+All names and texts are from outside. The mark of trust stands after the bracket, which no channel can close, and no
+name can carry it; every line of an agent's is in the envelope AUTO.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from harken.automation import consent
+from harken.cli.messages import standing
 from harken.cli.output import (
     BOLD,
     CYAN,
     DIM,
-    MARKS,
     MIN_WIDTH,
     RED,
     Screen,
     clock_time,
     cut,
     in_brackets,
-    name_of,
     place_of,
     sender_of,
     width_of,
+    wrapped,
 )
 from harken.cli.run_show import BY_HAND, EDGE, MARK, lasted
-from harken.cli.waiting import standing
 from harken.cli.watch.news import OF_QUESTIONS, REMARK, View
 from harken.control.client import Result
 from harken.display import one_line
@@ -37,13 +37,15 @@ from harken.hosts.registry import short, title_of
 YELLOW: Final = "33"
 CHOSEN, OTHER = "▸ ", "  "
 RULE_WIDTH: Final = 24
+MIN_ROWS: Final = 5  # with fewer, the hint would take the place of what waits
+TELL: Final = '→ tell your agent: "check the inbox"'
 PIPE_WIDTH: Final = 40
 HELP: Final = (
     "up, down  choose what waits or runs (also k, j)",
     "y, n      answer the chosen question of a rule",
     "Esc       end the chosen run, or the only one; with several, press it twice",
     "r, d      answer the chosen message; say that it needs no answer",
-    "Enter     show what is chosen whole, else the newest message",
+    "Enter     show what is chosen whole, else the newest message; it is read then",
     "m         mark what was shown as seen",
     "p         pause the rules, or let them go on",
     "q         leave; what runs goes on",
@@ -52,17 +54,17 @@ HELP: Final = (
 
 
 def message_line(screen: Screen, record: Result) -> str:
-    """Return a message on one line: trust, number, where and when, who, and the first line of what."""
-    mark = MARKS.get(record["trust"], MARKS["unknown"]) or "  "
-    where = "/".join(part for part in (record["source"], record["channel"]) if part)
-    stamp = in_brackets(where, clock_time(record["ts"]))
-    who = name_of(record) + ":"
-    plain = f"{mark}{place_of(record)} {stamp} {who} "
+    """Return a message on one line: where and when, who, the first line of what, and its number."""
+    stamp = in_brackets(record["channel"] or record["source"], clock_time(record["ts"]))
+    who = sender_of(record) + ":"
+    place = f"  {place_of(record)}"
+    taken = width_of(f'{stamp} {who} ""{place}')
     text = first_line(record["content_text_sanitized"])
-    if screen.width and screen.width - width_of(plain) < MIN_WIDTH // 2:
-        return screen.fit(plain + text)
-    head = f"{screen.paint(mark, YELLOW)}{screen.paint(place_of(record), DIM)} {screen.paint(stamp, CYAN)} "
-    return head + f"{screen.paint(who, BOLD)} " + screen.fit(text, width_of(plain))
+    if screen.width and screen.width - taken < MIN_WIDTH // 2:
+        return screen.fit(f'{stamp} {who} "{text}"')
+    return (
+        f'{screen.paint(stamp, CYAN)} {screen.paint(who, BOLD)} "{screen.fit(text, taken)}"{screen.paint(place, DIM)}'
+    )
 
 
 def first_line(text: str) -> str:
@@ -136,6 +138,8 @@ def banner(screen: Screen, view: View, chosen: str | None, *, note: str, rows: i
     Where there are no keys, nothing can be chosen: `chosen` is None.
     """
     foot = [screen.paint(screen.fit(f"-- {note}"), BOLD)] if note else []
+    if view.unread and view.away_since is None and rows >= MIN_ROWS and not 0 < screen.width < len(TELL):
+        foot.append(screen.paint(TELL, CYAN))
     foot.append(_standing(screen, view, has_keys=chosen is not None))
     foot = foot[-rows:] if rows > 1 else foot[:1]
     blocks = [_action(screen, each, chosen, now) for each in view.asked]
@@ -183,13 +187,14 @@ def _action(screen: Screen, action: Result, chosen: str | None, now: datetime) -
     left = countdown(action["expires_at"], now)
     head = f"{CHOSEN if is_chosen else OTHER}{action['id']}  {_rule(action)}  {left}  "
     head += _about(action["message"], action["message_id"])
-    where = f" in {short(Path(action['workdir']))}" if action["workdir"] else ""
-    who = title_of(action["agent"]) if action["agent"] else "an agent"
-    fence = ", and a shell is not fenced" if "shell" in action["tools"] else ""
-    may = f"{who}{where}: {', '.join(action['tools'])}{fence}"
-    keys = "y runs it, n does not  " if is_chosen else ""
-    keys = f"harken channel confirm {action['id']}  " if chosen is None else keys
-    return [_head(screen, head, is_chosen=is_chosen), screen.fit(f"    {keys}{may}")]
+    folder = short(Path(action["folder"])) if action["folder"] else ""
+    may = consent(title_of(action["runs_on"]) if action["runs_on"] else "", folder, action["tools"])
+    keys = "y runs it, n does not: " if is_chosen else ""
+    keys = f"harken channel confirm {action['id']}: " if chosen is None else keys
+    # Whole, in as many lines as it takes: nobody should say yes to what was cut off.
+    said = one_line(f"{keys}{may}")
+    lines = list(wrapped(said, max(MIN_WIDTH, screen.width - 4))) if screen.width else [said]
+    return [_head(screen, head, is_chosen=is_chosen), *(f"    {line}" for line in lines)]
 
 
 def _run(screen: Screen, run: Result, chosen: str | None, now: datetime, last: str) -> list[str]:
@@ -225,7 +230,6 @@ def _standing(screen: Screen, view: View, *, has_keys: bool) -> str:
     words += [f"{view.queued} queued"] if view.queued else []
     words += ["rules not in force, see: harken rules check"] if view.problem else []
     words += ["? help", "q leave"] if has_keys else []
-    words += ['tell your agent: "check the inbox"'] if view.unread else []
     return screen.paint(screen.fit(" · ".join(words)), CYAN)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
-from harken.testing.forked import FORK_SERVER, start_harken
+from harken.testing.forked import is_forked, start_harken
 from harken.trial.screen import TerminalPicture
 from tests.cli.rig import COMMAND, SECONDS, Rig
 
@@ -28,7 +28,7 @@ os.execvpe(sys.argv[1], sys.argv[1:], os.environ)
 """
 
 
-class Sitting:
+class TerminalSession:
     """Use it as a context manager; a command that is still there at the end is killed."""
 
     def __init__(self, rig: Rig, *words: str, columns: int = 80, rows: int = 24, typed: bytes = b"") -> None:
@@ -48,9 +48,9 @@ class Sitting:
         self.before = termios.tcgetattr(self._side)
         if self._typed:
             os.write(self._main, self._typed)
-        is_forked = FORK_SERVER in os.environ  # then the terminal is its own at once
+        has_terminal = is_forked(self._command, self._environment)  # from the start: the server gives it
         self.process = start_harken(
-            self._command if is_forked else (sys.executable, "-I", "-S", "-c", _TAKE, *self._command),
+            self._command if has_terminal else (sys.executable, "-I", "-S", "-c", _TAKE, *self._command),
             stdin=self._side,
             stdout=self._side,
             stderr=self._side,

@@ -1,0 +1,105 @@
+"""`harken conversations`, `done`, `snooze`, `reopen`, `unread`: a person sorts what came, on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.rig import Json, Rig, serving
+from tests.cli.test_as_agent import REFUSED, hosting
+
+VERBS = ("done", "snooze", "reopen", "unread")
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    """A home with an alert that came three times, and a word of somebody."""
+    with serving(tmp_path / "home") as rig:
+        for number in range(3):
+            rig.json("send", f"disk is full, {number}", "--from", "monitor", "--conversation", "disk")
+        rig.json("send", "lunch?", "--from", "anna")
+        yield rig
+
+
+def threads(rig: Rig, view: str = "open") -> list[str]:
+    """Return the newest text of each conversation of a view."""
+    found: list[Json] = rig.json("conversations", "--view", view)["conversations"]
+    return [each["newest"]["content_text_sanitized"] for each in found]
+
+
+def test_repeats_are_one_line_that_says_how_many(rig: Rig) -> None:
+    """An alert that came forty times is one thing to decide about."""
+    first, second = rig.ok("conversations").splitlines()
+    assert first.split()[1:] == ["unread", "anna", "cli", "lunch?"]
+    assert second.split()[1:5] == ["unread", "monitor", "cli", "(3)"]
+    assert rig.json("conversations")["counts"] == {"open": 2, "sent": 0, "done": 0, "snoozed": 0}
+
+
+def test_done_is_undone_and_ended_by_what_is_said_next(rig: Rig) -> None:
+    """Both are how nothing gets lost by being done with it."""
+    lunch = rig.json("conversations")["conversations"][0]["newest"]["id"]
+    assert rig.ok("done", lunch).split() == [lunch, "is", "done"]
+    assert threads(rig) == ["disk is full, 2"]
+    assert rig.ok("reopen", lunch).split()[1:] == ["is", "in", "your", "list"]
+    assert threads(rig) == ["lunch?", "disk is full, 2"]
+    [alert] = rig.json("done", "1")["conversations"]
+    assert (alert["state"], alert["was"]) == ("done", "open")
+    assert threads(rig) == ["lunch?"]
+    rig.json("send", "disk is full, 3", "--from", "monitor", "--conversation", "disk")
+    assert threads(rig) == ["disk is full, 3", "lunch?"]
+
+
+def test_snooze_takes_a_length_or_a_time_ahead(rig: Rig) -> None:
+    """A time that is over, or both at once, is a slip of the hand."""
+    assert "is back" in rig.ok("snooze", "1", "--for", "2h")
+    assert threads(rig, "snoozed") == ["disk is full, 2"]
+    assert rig.ok("snooze", "1", "--until", "tomorrow 9:00")
+    assert "ahead" in rig.run("snooze", "1", "--until", "yesterday").err
+    assert "For how long" in rig.run("snooze", "1", "--for", "2h", "--until", "tomorrow").err
+    assert rig.json("snooze", "4")["conversations"][0]["until"]
+    assert threads(rig) == []
+    assert rig.ok("conversations") == ""
+
+
+def test_unread_lasts_until_it_is_read(rig: Rig) -> None:
+    """It is for what has to be read once more."""
+    rig.ok("unread", "1", "--read")
+    assert threads(rig, "unread") == ["lunch?"]
+    rig.ok("unread", "1")
+    assert threads(rig, "unread") == ["lunch?", "disk is full, 2"]
+
+
+def test_sorting_survives_a_restart(rig: Rig) -> None:
+    """It is stored, not remembered by a browser."""
+    rig.ok("done", "1")
+    rig.ok("snooze", "4", "--for", "1d")
+    rig.ok("down")
+    try:
+        assert (threads(rig), threads(rig, "done"), threads(rig, "snoozed")) == ([], ["disk is full, 2"], ["lunch?"])
+    finally:
+        rig.ok("down")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_agent_is_refused(rig: Rig, verb: str) -> None:
+    """What you have done with is yours to say: an agent that tidies up would hide mail from you."""
+    with hosting(rig):
+        assert rig.run(verb, "1").code == REFUSED
+    assert threads(rig) == ["lunch?", "disk is full, 2"]
+
+
+def test_wrong_number_among_right_ones_sorts_none(rig: Rig) -> None:
+    """Half of what was asked for would have to be found out again."""
+    assert "There is no message" in rig.run("done", "1", "99").err
+    assert threads(rig) == ["lunch?", "disk is full, 2"]
+
+
+def test_shell_offers_what_is_in_the_list(rig: Rig) -> None:
+    """Nobody types an id."""
+    [lunch, disk] = [each["newest"]["id"] for each in rig.json("conversations")["conversations"]]
+    rig.ok("done", disk)
+    words = {"COMP_WORDS": "harken done m-", "COMP_CWORD": "2", "_HARKEN_COMPLETE": "bash_complete"}
+    offered = Rig(rig.home, words).run().out.splitlines()
+    assert [each.partition(",")[2] for each in offered] == [lunch]
