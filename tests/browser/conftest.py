@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.browser.rig import WAIT_MS, Site
-from tests.loss.conftest import daemon, home, no_runtime_folder, nursery
-from tests.loss.rig import Served
+from tests.browser.rig import WAIT_MS, SignedInBrowser, Site, new_context
+from tests.loss.conftest import daemon, home, no_runtime_folder
+from tests.loss.rig import DaemonStarter, Served
 from tests.second_account import account_name, second_account
 
 __all__ = [
@@ -22,8 +23,8 @@ __all__ = [
     "daemon",
     "home",
     "no_runtime_folder",
-    "nursery",
     "second_account",
+    "signed_in",
     "site",
 ]
 
@@ -51,9 +52,24 @@ def browser(chromium: str) -> Iterator[Browser]:
         launched.close()
 
 
+@pytest.fixture(scope="package")
+def signed_in(browser: Browser, starter: DaemonStarter) -> Iterator[SignedInBrowser]:
+    """A browser that every daemon of the folder knows."""
+    with (
+        tempfile.TemporaryDirectory(prefix="harken-") as folder,
+        starter.daemon(Path(folder) / "home") as daemon,
+        closing(new_context(browser)) as context,
+    ):
+        known = SignedInBrowser(context, daemon.start())
+        daemon.stop()
+        yield known
+
+
 @pytest.fixture
-def site(browser: Browser, daemon: Served, tmp_path: Path) -> Iterator[Site]:
+def site(browser: Browser, signed_in: SignedInBrowser | None, daemon: Served, tmp_path: Path) -> Iterator[Site]:
     """A daemon in which nothing has happened, and windows that are closed at the end."""
+    if signed_in is not None:
+        signed_in.introduce(daemon.home)
     daemon.start()
     with ExitStack() as stack:
-        yield Site(browser, daemon, tmp_path, stack)
+        yield Site(browser, daemon, tmp_path, stack, signed_in)

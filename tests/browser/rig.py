@@ -19,6 +19,7 @@ import anyio
 from playwright.sync_api import Browser, BrowserContext, CDPSession, ConsoleMessage, Locator, Page
 
 from harken.clock import SystemClock
+from harken.config.home import ensure, find_home
 from harken.model import NewMessage
 from harken.store.sqlite import open_store
 from harken.testing import EdgeClient, edge_command
@@ -29,6 +30,7 @@ Json: TypeAlias = Any
 """Whatever the JSON says: tests look into it."""
 
 WAIT_MS: Final = 15_000
+HOME_PAGE: Final = "/conversations"
 STORE_SECONDS: Final = 60
 BATCH: Final = 500
 PHONE: Final = {"width": 390, "height": 844}
@@ -137,37 +139,93 @@ class Window:
         return self.page.context.new_cdp_session(self.page)
 
 
+def new_context(browser: Browser, **options: Json) -> BrowserContext:
+    """A browser of somebody who asked for no motion: drawing it is half of the work."""
+    settled = {"viewport": DESK, "locale": "en-GB", "timezone_id": "Europe/Berlin", "reduced_motion": "reduce"}
+    context = browser.new_context(**{**settled, **options})
+    context.set_default_timeout(WAIT_MS)
+    context.add_init_script(_HIDING)
+    return context
+
+
+class SignedInBrowser:
+    """A browser that is signed in at one address, and the files by which every new home knows it there.
+
+    Signing a browser in costs more than most tests do. A daemon that finds these files in its home takes the same port
+    and knows the browser; all else in that home is new. If the port is taken meanwhile, the daemon has another one and
+    `is_known` says no.
+    """
+
+    def __init__(self, context: BrowserContext, daemon: Served) -> None:
+        self._context = context
+        self._origin = str(daemon.facts["url"])
+        Window(context.new_page(), self._origin).enter(daemon.call("sign_in")["url"])
+        kept = find_home(str(daemon.home), {})
+        files = (kept.token_file, kept.port_file, kept.page_sessions_file)
+        self._files = {file.relative_to(kept.path): file.read_bytes() for file in files}
+        for page in context.pages:
+            page.close()
+
+    def introduce(self, home: Path) -> None:
+        """Let the daemon that is started next in a home know this browser."""
+        ensure(find_home(str(home), {}))
+        for name, data in self._files.items():
+            (home / name).write_bytes(data)
+            (home / name).chmod(0o600)
+
+    def is_known(self, daemon: Served) -> bool:
+        """Whether this daemon is at the address of the browser."""
+        return bool(daemon.facts["url"] == self._origin)
+
+    def page(self) -> Page:
+        """Open a tab in which nothing is remembered of an earlier one."""
+        page = self._context.new_page()
+        forget = {"origin": self._origin, "storageTypes": "local_storage"}
+        self._context.new_cdp_session(page).send("Storage.clearDataForOrigin", forget)
+        return page
+
+
 class Site:
     """A daemon and the browser that looks at it."""
 
-    def __init__(self, browser: Browser, daemon: Served, folder: Path, stack: ExitStack) -> None:
+    def __init__(
+        self, browser: Browser, daemon: Served, folder: Path, stack: ExitStack, signed_in: SignedInBrowser | None = None
+    ) -> None:
         self.daemon = daemon
         self.folder = folder
         self._browser = browser
         self._stack = stack
+        self._signed_in = signed_in if signed_in and signed_in.is_known(daemon) else None
 
     @property
     def origin(self) -> str:
         """Where the daemon is reached."""
         return str(self.daemon.facts["url"])
 
-    def window(self, path: str = "/m/inbox", **options: Json) -> Window:
-        """Open a tab of a browser of its own, signed in through a link."""
-        context = self.context(**options)
-        window = Window(context.new_page(), self.origin)
+    def window(self, path: str = "/m/inbox", *, is_own: bool = False, **options: Json) -> Window:
+        """Open a tab of a browser that no other window of this test is in.
+
+        The first window without options is in the browser that is signed in already, unless the test does something
+        to the sign-in or the clock and wants its own.
+        """
+        if self._signed_in is not None and not is_own and not options:
+            window = Window(self._signed_in.page(), self.origin)
+            self._signed_in = None
+            self._stack.callback(window.page.close)
+            window.watch()
+            window.goto(path)
+            return window
+        window = Window(self.context(**options).new_page(), self.origin)
         window.watch()
         window.enter(self.daemon.call("sign_in")["url"])
-        if path != "/m/inbox":
+        if path != HOME_PAGE:
             window.goto(path)
         return window
 
     def context(self, **options: Json) -> BrowserContext:
         """A browser of its own: nothing is known to it."""
-        settled = {"viewport": DESK, "locale": "en-GB", "timezone_id": "Europe/Berlin", **options}
-        context = self._browser.new_context(**settled)
+        context = new_context(self._browser, **options)
         self._stack.callback(context.close)
-        context.set_default_timeout(WAIT_MS)
-        context.add_init_script(_HIDING)
         return context
 
     def send(self, text: str, **more: str) -> str:

@@ -14,12 +14,27 @@ Scheme: TypeAlias = Literal["light", "dark"]
 SCHEMES: Final[tuple[Scheme, ...]] = ("light", "dark")
 AXE: Final = Path(__file__).parents[1] / "interop" / "node_modules" / "axe-core" / "axe.min.js"
 PAGES: Final = (
-    *("/m/inbox", "/m/task:api", "/m/replies", "/c/local/teams", "/t/api", "/tasks", "/sessions", "/sources", "/pulse"),
+    *(
+        "/conversations",
+        "/conversations?view=done",
+        "/needs",
+        "/m/inbox",
+        "/m/task:api",
+        "/m/replies",
+        "/c/local/teams",
+        "/t/api",
+        "/tasks",
+        "/sessions",
+        "/sources",
+        "/pulse",
+    ),
     *("/search?q=hello", "/search?q=nothingofthekind", "/m/unknown"),
 )
 EMPTY: Final = (
+    "/conversations",
     "/m/inbox",
     "/m/replies",
+    "/needs",
     "/waiting",
     "/tasks",
     "/sessions",
@@ -113,6 +128,6 @@ def test_nothing_serious_is_wrong_on_a_phone(site: Site, axe: str) -> None:
     """Labels that are hidden for room must still be there for those who hear them."""
     populate(site)
     window = site.window(viewport=PHONE, has_touch=True, is_mobile=True)
-    for path in ("/m/inbox", "/t/api", "/m/inbox#sidebar"):
+    for path in ("/conversations", "/m/inbox", "/t/api", "/m/inbox#sidebar"):
         window.goto(path)
         assert violations(window.page, axe) == [], path

@@ -171,7 +171,7 @@ def test_text_beside_peers_is_as_safe(site: Site) -> None:
 
 def test_somebody_who_was_signed_out_is_told_and_keeps_the_text(site: Site) -> None:
     """A session ends while the page is open: the text must not vanish into a refused request."""
-    window = site.window()
+    window = site.window(is_own=True)
     expect(window.page.locator("#connection")).to_be_hidden()
     window.page.evaluate("() => harken.ask('/sign-out', { method: 'POST' })")
     window.say("still here")
@@ -179,6 +179,7 @@ def test_somebody_who_was_signed_out_is_told_and_keeps_the_text(site: Site) -> N
     expect(window.outlook).to_contain_text("harken open")
     expect(window.field).to_have_value("still here")
     window.enter(site.daemon.call("sign_in")["url"])
+    window.goto("/m/inbox")
     expect(window.field).to_have_value("still here")
     window.field.press("Enter")
     expect(window.items).to_have_count(1)

@@ -15,9 +15,10 @@ from typing import Final
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from harken.model import INBOX, Attention, NewMessage, Sender, Trust
-from tests.browser.rig import PHONE, Site, Window
-from tests.loss.rig import Nursery, Served
+from harken.model import Attention, NewMessage, Sender, Trust
+from tests.browser.rig import PHONE, SignedInBrowser, Site, Window
+from tests.builders import a_new_message
+from tests.loss.rig import DaemonStarter, Served
 
 ELSEWHERE: Final = "http://attacker.example"
 MARKUP: Final = f"""\"'><script>window.pwned=1</script><img src={ELSEWHERE}/i onerror=window.pwned=1>"""
@@ -77,14 +78,8 @@ OUTSIDE: Final = """() => [...document.querySelectorAll(".item")].filter((item) 
 
 def message(text: str, sender: Sender, channel: str = "chat") -> NewMessage:
     """Return a message as no source would let it through."""
-    return NewMessage(
-        mailbox=INBOX,
-        source="web",
-        sender=sender,
-        text=text,
-        trust=Trust.UNKNOWN,
-        attention=Attention.COUNT,
-        channel=channel,
+    return a_new_message(
+        text, source="web", sender=sender, trust=Trust.UNKNOWN, attention=Attention.COUNT, channel=channel
     )
 
 
@@ -101,12 +96,13 @@ def hostile_messages() -> Sequence[NewMessage]:
 
 
 @pytest.fixture(scope="module")
-def crowded(browser: Browser, nursery: Nursery) -> Iterator[Served]:
+def crowded(browser: Browser, signed_in: SignedInBrowser, starter: DaemonStarter) -> Iterator[Served]:
     """A daemon in which everything hostile has happened. The tests only look at it."""
     with ExitStack() as stack:
         # A short path: a socket's name has at most 107 bytes.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="harken-")))
-        daemon = stack.enter_context(nursery.daemon(folder / "home")).start()
+        signed_in.introduce(folder / "home")
+        daemon = stack.enter_context(starter.daemon(folder / "home")).start()
         site = Site(browser, daemon, folder, stack)
         site.store(hostile_messages())
         site.task("web", title=f"{MARKUP} {FLIPPED}", branch=MARKUP, prompt=TEXTS[0])
@@ -116,10 +112,10 @@ def crowded(browser: Browser, nursery: Nursery) -> Iterator[Served]:
 
 
 @pytest.fixture
-def stage(browser: Browser, crowded: Served, tmp_path: Path) -> Iterator[Site]:
+def crowded_site(browser: Browser, signed_in: SignedInBrowser, crowded: Served, tmp_path: Path) -> Iterator[Site]:
     """A look at what is hostile, with windows that are closed at the end."""
     with ExitStack() as stack:
-        yield Site(browser, crowded, tmp_path, stack)
+        yield Site(browser, crowded, tmp_path, stack, signed_in)
 
 
 def check(window: Window) -> None:
@@ -135,14 +131,14 @@ def check(window: Window) -> None:
     assert window.overflow() <= 0
     assert page.url.startswith(window.origin)
     expect(page.get_by_role("heading", level=1)).to_have_count(1)
-    expect(page.locator("nav")).to_have_attribute("aria-label", "Places")
+    expect(page.locator("body > nav")).to_have_attribute("aria-label", "Places")
     expect(page.get_by_role("main")).to_have_count(1)
 
 
 @pytest.mark.parametrize("viewport", [{"width": 1280, "height": 800}, PHONE], ids=["desk", "phone"])
-def test_hostile_messages_are_only_text(stage: Site, viewport: dict[str, int]) -> None:
+def test_hostile_messages_are_only_text(crowded_site: Site, viewport: dict[str, int]) -> None:
     """Anybody can write to an inbox: reading it must be safe, whatever it says and whoever says they are."""
-    window = stage.window(viewport=viewport)
+    window = crowded_site.window(viewport=viewport)
     expect(window.items).to_have_count(len(hostile_messages()))
     check(window)
     expect(window.page.get_by_role("button", name="Send", exact=True)).to_have_count(1)
@@ -163,9 +159,9 @@ def links(window: Window) -> Locator:
     return window.items.locator(".body a")
 
 
-def test_links_say_where_they_lead_and_lead_nowhere_else(stage: Site) -> None:
+def test_links_say_where_they_lead_and_lead_nowhere_else(crowded_site: Site) -> None:
     """A link is the one thing of a message that can be followed: to the web or to a mail, and never unawares."""
-    window = stage.window()
+    window = crowded_site.window()
     expect(links(window).first).to_be_attached()
     for link in links(window).all():
         assert re.match(r"(https?|mailto):", link.get_attribute("href") or "")
@@ -175,19 +171,19 @@ def test_links_say_where_they_lead_and_lead_nowhere_else(stage: Site) -> None:
     expect(disguised.locator(".body")).to_have_text("https://bank.example (attacker.example)")
 
 
-def test_names_do_not_pass_for_somebody_else(stage: Site) -> None:
+def test_names_do_not_pass_for_somebody_else(crowded_site: Site) -> None:
     """A sender chooses their name: who is not known is marked, with the id that the source vouches for."""
-    window = stage.window()
+    window = crowded_site.window()
     pretending = window.items.filter(has=window.page.locator(".sender", has_text=re.compile("^You$")))
     expect(pretending).to_have_count(1)
-    expect(pretending.locator(".mark-unknown")).to_have_text("unknown sender")
+    expect(pretending.locator(".mark-unknown")).to_have_text("not pushed: unknown sender")
     expect(pretending.locator(".sender-id")).to_have_text("s4:You")
     expect(pretending.locator(".avatar")).not_to_have_class(re.compile("is-owner"))
 
 
-def test_right_to_left_override_turns_nothing_but_itself(stage: Site) -> None:
+def test_right_to_left_override_turns_nothing_but_itself(crowded_site: Site) -> None:
     """A name that turns the line around could put its own words in the place of the page's."""
-    window = stage.window()
+    window = crowded_site.window()
     flipped = window.items.filter(has=window.page.locator(".sender", has_text=FLIPPED)).first
     lefts = [
         flipped.locator(part).evaluate("(it) => it.getBoundingClientRect().left")
@@ -197,9 +193,9 @@ def test_right_to_left_override_turns_nothing_but_itself(stage: Site) -> None:
 
 
 @pytest.mark.parametrize("part", [".body", ".sender"])
-def test_piled_up_marks_do_not_paint_over_others(stage: Site, part: str) -> None:
+def test_piled_up_marks_do_not_paint_over_others(crowded_site: Site, part: str) -> None:
     """A letter with hundreds of marks is higher than the window: it may spoil its own message, and no other."""
-    window = stage.window()
+    window = crowded_site.window()
     piled = window.items.filter(has=window.page.locator(part, has_text=ZALGO)).first
     above = piled.locator("xpath=preceding-sibling::*[1]")
     below = piled.locator("xpath=following-sibling::*[1]")
@@ -212,9 +208,9 @@ def test_piled_up_marks_do_not_paint_over_others(stage: Site, part: str) -> None
         assert with_it == without_it
 
 
-def test_huge_text_is_shown_in_part_and_whole_on_demand(stage: Site) -> None:
+def test_huge_text_is_shown_in_part_and_whole_on_demand(crowded_site: Site) -> None:
     """One message of a megabyte must not make the inbox unusable, and must still be readable."""
-    window = stage.window()
+    window = crowded_site.window()
     huge = window.items.filter(has_text="a line of many words").first
     shown = huge.bounding_box()
     assert shown

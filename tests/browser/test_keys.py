@@ -7,6 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from tests.browser.mail import CI, TOM
+from tests.browser.mail import said as mail
 from tests.browser.rig import Site, Window, said
 
 # Where the focus is, in few words.
@@ -28,13 +30,15 @@ OUTLINE = """() => {
 
 MOST_STOPS = 80
 PLACES = (
+    ("n", "/needs"),
     ("w", "/waiting"),
     ("t", "/tasks"),
     ("s", "/sessions"),
     ("p", "/pulse"),
     ("r", "/rules"),
     ("u", "/runs"),
-    ("i", "/m/inbox"),
+    ("i", "/conversations"),
+    ("m", "/m/inbox"),
 )
 
 
@@ -115,7 +119,8 @@ def test_dialog_lists_the_keys_that_work_and_closes(window: Window) -> None:
     page.keyboard.press("?")
     expect(dialog).to_be_visible()
     assert {re.sub(r"\s+", "", keys) for keys in listed(page)} == {
-        *("jk", "o", "r", "c", "Enter", "ShiftEnter", "AltH", "/", "gi", "gw", "gt", "gs", "gp", "gr", "gu", "?", "Esc")
+        *("jk", "o", "r", "e", "s", "u", "x", "z", "c", "Enter", "ShiftEnter", "AltH", "/", "CtrlK", "?", "Esc"),
+        *("gi", "gm", "gn", "gw", "gt", "gs", "gp", "gr", "gu"),
     }
     page.keyboard.press("j")
     expect(window.items.nth(2)).not_to_be_focused()
@@ -181,7 +186,7 @@ def test_focus_stays_where_it_is_when_things_change(site: Site, window: Window) 
     page.locator("#place-inbox").focus()
     site.send("new", sender="anna", channel="teams")
     expect(window.items).to_have_count(4)
-    expect(window.place("Inbox").locator(".badge")).to_be_visible()
+    expect(window.place("All messages").locator(".badge")).to_be_visible()
     expect(page.locator("#place-inbox")).to_be_focused()
     assert said(page.locator("#announce")) == ["anna: new"]
 
@@ -235,3 +240,26 @@ def test_what_was_typed_before_the_page_could_listen_is_looked_for(window: Windo
     expect(page.locator(".results .result")).to_have_count(3)
     held.pop().continue_()
     expect(page.locator("#found")).to_contain_text("Nothing has all of these words")
+
+
+def test_focus_that_moves_while_the_rows_are_asked_for_is_not_taken_back(site: Site) -> None:
+    """Keys that are pressed in that moment are meant for the row that has the focus then."""
+    site.store([mail(CI, "build 900 failed"), mail(TOM, "lunch?", "chat-lunch")])
+    window = site.window("/conversations")
+    first, second = window.page.locator("#rows > .row").all()
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    window.page.route("**/part/conversations*", hold)
+    window.page.keyboard.press("j")
+    expect(first).to_be_focused()
+    with window.page.expect_request("**/part/conversations*"):
+        window.page.evaluate('() => document.body.dispatchEvent(new CustomEvent("message-changed"))')
+    window.page.keyboard.press("j")
+    expect(second).to_be_focused()
+    with window.page.expect_response("**/part/conversations*"):
+        held.pop().continue_()
+    window.page.evaluate("() => new Promise((done) => setTimeout(done))")
+    expect(second).to_be_focused()

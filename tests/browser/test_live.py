@@ -32,7 +32,7 @@ def test_message_sent_in_one_page_appears_in_the_other_with_its_badge(site: Site
     writing, reading = site.window(), site.window("/sessions")
     other = site.window()
     stays(writing, reading, other)
-    expect(writing.place("Inbox").locator(".badge")).to_have_count(0)
+    expect(writing.place("All messages").locator(".badge")).to_have_count(0)
 
     writing.say("the build is **red**")
 
@@ -40,9 +40,9 @@ def test_message_sent_in_one_page_appears_in_the_other_with_its_badge(site: Site
         expect(window.items).to_have_count(1)
         expect(window.items.locator(".body strong")).to_have_text("red")
         expect(window.items.locator(".ledger summary")).to_contain_text("waiting for claude-code")
-        expect(window.place("Inbox").locator(".badge")).to_have_text(re.compile(r"^1\b"))
-    expect(reading.place("Inbox").locator(".badge")).to_have_text(re.compile(r"^1\b"))
-    expect(reading.place("Inbox")).to_have_accessible_name(re.compile("^Inbox.* 1 waiting for an agent"))
+        expect(window.place("All messages").locator(".badge")).to_have_text(re.compile(r"^1\b"))
+    expect(reading.place("All messages").locator(".badge")).to_have_text(re.compile(r"^1\b"))
+    expect(reading.place("All messages")).to_have_accessible_name(re.compile("^All messages.* 1 waiting for an agent"))
     assert all(is_the_same(window) for window in (writing, reading, other))
     assert [*writing.complaints, *reading.complaints, *other.complaints] == []
 
@@ -52,10 +52,10 @@ def test_what_was_not_looked_at_is_marked_as_unread_until_it_is(site: Site) -> N
     away = site.window("/pulse")
     stays(away)
     site.send("look here", sender="ci-bot", channel="ci")
-    expect(away.place("Inbox")).to_have_class(re.compile("is-unread"))
+    expect(away.place("All messages")).to_have_class(re.compile("is-unread"))
     expect(away.page).to_have_title(re.compile("^• "))
     site.window()
-    expect(away.place("Inbox")).not_to_have_class(re.compile("is-unread"))
+    expect(away.place("All messages")).not_to_have_class(re.compile("is-unread"))
     expect(away.page).to_have_title("Pulse · Harken")
     assert is_the_same(away)
 
@@ -66,12 +66,12 @@ def test_only_what_was_on_the_screen_counts_as_seen(site: Site) -> None:
         site.send(f"message {number}", sender="ann")
     away, window = site.window("/pulse"), site.window()
     unread = re.compile("20 you have not seen")
-    expect(away.place("Inbox")).to_have_accessible_name(unread)
+    expect(away.place("All messages")).to_have_accessible_name(unread)
     button = window.page.get_by_role("button", name="Mark all as seen")
     expect(button).to_be_visible()
     window.page.locator("#scroll").evaluate("(scroll) => { scroll.scrollTop = 0; }")
     expect(window.items).to_have_count(70)
-    expect(away.place("Inbox")).not_to_have_class(re.compile("is-unread"))
+    expect(away.place("All messages")).not_to_have_class(re.compile("is-unread"))
     expect(button).to_have_count(0)
 
 
@@ -80,13 +80,13 @@ def test_everything_is_marked_as_seen_by_a_key(site: Site) -> None:
     for number in range(70):
         site.send(f"message {number}", sender="ann")
     window = site.window()
-    expect(window.place("Inbox")).to_have_accessible_name(re.compile("20 you have not seen"))
+    expect(window.place("All messages")).to_have_accessible_name(re.compile("20 you have not seen"))
     window.field.fill("half a thought")
     button = window.page.get_by_role("button", name="Mark all as seen")
     button.focus()
     button.press("Enter")
     expect(button).to_have_count(0)
-    expect(window.place("Inbox")).not_to_have_class(re.compile("is-unread"))
+    expect(window.place("All messages")).not_to_have_class(re.compile("is-unread"))
     expect(window.field).to_have_value("half a thought")
     assert window.complaints == []
 
@@ -174,7 +174,7 @@ def test_hidden_tab_holds_no_connection_and_catches_up(site: Site, before: int) 
         site.send(text)
     window = site.window()
     expect(window.items).to_have_count(before)
-    expect(window.place("Inbox")).not_to_have_class(re.compile("is-unread"))
+    expect(window.place("All messages")).not_to_have_class(re.compile("is-unread"))
     stays(window)
     with window.page.expect_event("requestfailed", lambda request: "/events" in request.url):
         window.hide()
@@ -301,5 +301,7 @@ def test_days_are_set_apart(site: Site) -> None:
     page = later.new_page()
     page.clock.install(time=datetime.fromisoformat("2030-05-17T10:00:00+00:00"))
     page.goto(site.daemon.call("sign_in")["url"])
+    page.wait_for_url("**/conversations")
+    page.goto(f"{site.origin}/m/inbox")
     year = str(datetime.now(ZoneInfo("Europe/Berlin")).year)
     expect(page.locator("#items .day")).to_contain_text(year)

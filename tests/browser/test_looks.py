@@ -8,10 +8,21 @@ from typing import Final
 import pytest
 from playwright.sync_api import expect
 
-from harken.model import INBOX, Attention, NewMessage, Sender, Trust
+from harken.model import NewMessage, Sender
 from tests.browser.rig import DESK, PHONE, Site, Window
+from tests.builders import a_new_message
 
-PLACES: Final = ("/m/inbox", "/m/task:api", "/m/replies", "/c/local/teams", "/t/api", "/tasks", "/sessions", "/pulse")
+PLACES: Final = (
+    "/conversations",
+    "/m/inbox",
+    "/m/task:api",
+    "/m/replies",
+    "/c/local/teams",
+    "/t/api",
+    "/tasks",
+    "/sessions",
+    "/pulse",
+)
 SIZES: Final = {"desk": DESK, "phone": PHONE, "phone on its side": {"width": 740, "height": 360}}
 MANY: Final = 10_000
 TASKS: Final = 200
@@ -154,7 +165,7 @@ def test_without_scripts_the_page_says_what_it_needs(site: Site) -> None:
 def test_sign_out_ends_what_the_link_began(site: Site) -> None:
     """On somebody else's screen one wants to be sure to have left, also when one goes back."""
     site.send("private")
-    window = site.window()
+    window = site.window(is_own=True)
     expect(window.items).to_have_count(1)
     window.page.get_by_role("button", name="Sign out").click()
     expect(window.page.locator("body")).to_contain_text("You are not signed in")
@@ -167,7 +178,7 @@ def test_link_for_signing_in_leaves_no_secret_behind_and_works_once(site: Site) 
     link = site.daemon.call("sign_in")["url"]
     first = site.context().new_page()
     first.goto(link)
-    expect(first).to_have_url(f"{site.origin}/m/inbox")
+    expect(first).to_have_url(f"{site.origin}/conversations")
     first.go_back()
     assert link.partition("#")[2] not in first.url
     second = site.context().new_page()
@@ -179,15 +190,7 @@ def test_link_for_signing_in_leaves_no_secret_behind_and_works_once(site: Site) 
 
 
 def _message(number: int) -> NewMessage:
-    return NewMessage(
-        mailbox=INBOX,
-        source="mail",
-        sender=Sender("anna@example.org", "Anna"),
-        text=f"message {number}",
-        trust=Trust.KNOWN,
-        attention=Attention.WAKE,
-        channel="team",
-    )
+    return a_new_message(f"message {number}", source="mail", sender=Sender("anna@example.org", "Anna"), channel="team")
 
 
 @pytest.fixture

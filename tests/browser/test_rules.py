@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.rig import PHONE, Site, Window
+from tests.browser.rig import PHONE, SignedInBrowser, Site, Window
 from tests.browser.test_accessibility import axe, in_both_schemes, violations
 from tests.browser.test_live import is_the_same, stays
-from tests.loss.rig import Nursery
+from tests.fake_host import Machine
 from tests.web import rules_rig as rig
 from tests.web.rules_rig import machine
 
@@ -24,12 +24,15 @@ PLACE = "(it) => { const box = it.getBoundingClientRect(); return [box.x, box.y,
 
 
 @pytest.fixture
-def site(browser: Browser, machine: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(
+    browser: Browser, signed_in: SignedInBrowser, machine: Machine, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
     """A daemon with rules, and windows that are closed at the end."""
     folder: Path = tmp_path_factory.mktemp("h")
+    signed_in.introduce(folder / "home")
     with machine.daemon(folder / "home") as daemon, ExitStack() as stack:
         rig.ruled(daemon.start())
-        yield Site(browser, daemon, folder, stack)
+        yield Site(browser, daemon, folder, stack, signed_in)
 
 
 def accept(window: Window, action: str) -> None:
@@ -110,7 +113,7 @@ def test_open_ledger_goes_on_saying_what_rules_made_of_it(site: Site) -> None:
 def test_time_to_answer_is_counted_down_in_place_and_ends(site: Site) -> None:
     """A number that moves the buttons is pressed wrongly; one that is over must not be pressed at all."""
     action = rig.asked(site.daemon, "disk is full")
-    window = site.window()
+    window = site.window(is_own=True)
     window.page.clock.install()
     window.goto("/rules")
     window.page.route("**/rules", lambda route: route.abort())  # the daemon's clock does not go faster

@@ -15,9 +15,11 @@ from playwright.sync_api import expect
 
 from harken.daemon.callers import is_told
 from tests.browser.rig import AWAY, Site, only_expected
-from tests.browser.test_strangers import DEEDS, STEAL, Caught, replayed
+from tests.browser.test_strangers import DEEDS, STEAL, Caught, replayed, signed_in
 from tests.loss.rig import until
 from tests.second_account import SecondAccount
+
+__all__ = ["signed_in"]
 
 pytestmark = pytest.mark.skipif(not is_told(), reason="this system does not tell whose a connection is")
 

@@ -101,6 +101,11 @@ DEEDS: Final = (
 )
 
 
+@pytest.fixture
+def signed_in() -> None:
+    """Each test signs a browser in for itself: what strangers do to that one must not reach the next."""
+
+
 def test_server_at_another_port_gets_nothing_of_worth_from_the_browser(site: Site) -> None:
     """One click on a link is enough to be there; a cookie would go along, with the picture of the site too."""
     window = site.window()
@@ -195,6 +200,7 @@ def test_link_is_worth_nothing_to_a_program_that_took_the_port(site: Site) -> No
     assert not [each for each in sent if secret in each]
     assert window.page.evaluate("() => harken.own()") is None
     window.page.unroute("**/sign-in")
+    window.page.goto("about:blank")
     window.enter(link)
     expect(window.items).to_have_count(0)
 

@@ -10,19 +10,22 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.rig import PHONE, Site
+from tests.browser.rig import PHONE, SignedInBrowser, Site
 from tests.loss.rig import Served
 from tests.seeded import Asked, seed
 
 
 @pytest.fixture
-def asked(browser: Browser, daemon: Served, tmp_path: Path) -> Iterator[tuple[Site, list[str]]]:
+def asked(
+    browser: Browser, signed_in: SignedInBrowser, daemon: Served, tmp_path: Path
+) -> Iterator[tuple[Site, list[str]]]:
     """A site in which three wait."""
     texts = ("when is the release?", "is it done?", "and the tests?")
     ids = seed(daemon.home, [Asked(text=text, ago=timedelta(minutes=9 - n)) for n, text in enumerate(texts)])
+    signed_in.introduce(daemon.home)
     daemon.start()
     with ExitStack() as stack:
-        yield Site(browser, daemon, tmp_path, stack), [str(each) for each in ids]
+        yield Site(browser, daemon, tmp_path, stack, signed_in), [str(each) for each in ids]
 
 
 def test_what_waits_is_answered_and_settled_where_it_is_listed(asked: tuple[Site, list[str]]) -> None:
@@ -42,9 +45,9 @@ def test_what_waits_is_answered_and_settled_where_it_is_listed(asked: tuple[Site
     expect(window.page.locator("#how-much")).to_contain_text("1 waits for an answer")
     expect(inbox.page.locator(f"#{third} .open-question")).to_be_visible()
     expect(inbox.page.locator(".open-question")).to_have_count(1)
-    expect(inbox.page.locator("#place-waiting .badge")).to_have_text("1")
+    expect(inbox.page.locator("#place-needs .badge")).to_have_text("1")
     site.daemon.call("question_done", refs=[third])
-    expect(inbox.page.locator(".open-question, a.asks, #place-waiting")).to_have_count(0)
+    expect(inbox.page.locator(".open-question, a.asks, #place-needs .badge")).to_have_count(0)
     expect(window.page.get_by_role("heading", name="Nothing waits for an answer")).to_be_visible()
     assert window.complaints + inbox.complaints == []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.hooks.rig import CONFIG, DaemonFixture
-from tests.loss.rig import Nursery
+from tests.loss.rig import DaemonStarter
 from tests.process_check import end_all_naming
 
 
@@ -18,14 +18,6 @@ from tests.process_check import end_all_naming
 def no_runtime_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep everything of a home inside it."""
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-
-
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    """Starts daemons without importing everything each time."""
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
 
 
 @pytest.fixture
@@ -42,8 +34,8 @@ def home() -> Iterator[Path]:
 
 
 @pytest.fixture
-def rig(nursery: Nursery, home: Path) -> Iterator[DaemonFixture]:
+def rig(starter: DaemonStarter, home: Path) -> Iterator[DaemonFixture]:
     """A running daemon."""
-    with nursery.daemon(home) as daemon:
+    with starter.daemon(home) as daemon:
         daemon.start()
         yield DaemonFixture(daemon)

@@ -33,7 +33,7 @@ from tests.hooks.rig import (
     Printed,
     hook_process,
 )
-from tests.loss.rig import Nursery
+from tests.loss.rig import DaemonStarter
 
 SECONDS = 60.0
 AT_ONCE = 12
@@ -372,7 +372,7 @@ def test_what_was_removed_is_not_missed(home: Path, moment: HookMoment) -> None:
 
 
 @pytest.mark.parametrize("name", ["two words", "it's", 'say "so"', "$HOME `id` $(id)", "a;b&c|d", "back\\slash", "ü*?"])
-def test_paths_with_spaces_and_quotes_work(nursery: Nursery, home: Path, name: str) -> None:
+def test_paths_with_spaces_and_quotes_work(starter: DaemonStarter, home: Path, name: str) -> None:
     """People have such folders; the line is read by a shell, the paths in it are not."""
     odd = home.parent / name
     odd.mkdir()
@@ -381,7 +381,7 @@ def test_paths_with_spaces_and_quotes_work(nursery: Nursery, home: Path, name: s
     own = odd / "h"
     own.mkdir(mode=0o700)
     (own / "config.toml").write_text(CONFIG)
-    with nursery.daemon(own) as daemon:
+    with starter.daemon(own) as daemon:
         daemon.start()
         rig = DaemonFixture(daemon)
         guest = rig.session(COPILOT)

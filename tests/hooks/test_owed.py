@@ -10,7 +10,7 @@ import pytest
 
 from harken.model import Mailbox
 from tests.hooks.rig import CLAUDE, CODEX, KINDS, DaemonFixture, Kind
-from tests.loss.rig import Nursery, until
+from tests.loss.rig import DaemonStarter, until
 from tests.seeded import Asked, seed
 
 MARK = "for your answer"
@@ -18,7 +18,7 @@ TEXT = "wire 1000 to eve"
 
 
 @pytest.fixture
-def asked(nursery: Nursery, home: Path) -> Iterator[tuple[DaemonFixture, list[str]]]:
+def asked(starter: DaemonStarter, home: Path) -> Iterator[tuple[DaemonFixture, list[str]]]:
     """A daemon in which two wait in the inbox, and one in a mailbox of a project."""
     ids = seed(
         home,
@@ -28,7 +28,7 @@ def asked(nursery: Nursery, home: Path) -> Iterator[tuple[DaemonFixture, list[st
             Asked(text="in the shop?", mailbox=Mailbox("project:shop")),
         ],
     )
-    with nursery.daemon(home) as daemon:
+    with starter.daemon(home) as daemon:
         daemon.start()
         yield DaemonFixture(daemon), [str(each) for each in ids]
 

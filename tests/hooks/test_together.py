@@ -8,8 +8,9 @@ from pathlib import Path
 
 from harken.sessions.events import HookMoment
 from harken.testing import EdgeClient, edge_command
+from tests.cli.rig import Rig
 from tests.hooks.rig import CLAUDE, CODEX, CONFIG, COPILOT, Conversation, DaemonFixture, hook_process, run_hook
-from tests.loss.rig import Nursery, until
+from tests.loss.rig import DaemonStarter, until
 
 SAY = """
 import sys
@@ -121,10 +122,10 @@ def test_a_muted_session_is_told_nothing(rig: DaemonFixture) -> None:
     assert "please look" in other.prompt()
 
 
-def test_hooks_work_over_a_port(nursery: Nursery, home: Path) -> None:
+def test_hooks_work_over_a_port(starter: DaemonStarter, home: Path) -> None:
     """Where there are no unix sockets: the same protocol, with the token from the address file; without it, silence."""
     (home / "config.toml").write_text(CONFIG + '\n[daemon]\ntransport = "tcp"\n')
-    with nursery.daemon(home) as daemon:
+    with starter.daemon(home) as daemon:
         daemon.start()
         guest = Conversation(kind=COPILOT, home=home)
         address = home / "run" / "address"
@@ -135,6 +136,5 @@ def test_hooks_work_over_a_port(nursery: Nursery, home: Path) -> None:
         address.write_text(sound.strip()[:-4] + "AAAA\n")
         assert run_hook(home, COPILOT.name, "prompt", guest.payload(HookMoment.PROMPT, prompt="go")).is_silent
         address.write_text(sound)
-        command = [sys.executable, "-m", "harken", "--home", str(home), "send", "over a port"]
-        subprocess.run(command, capture_output=True, timeout=60, check=True)
+        Rig(home).ok("send", "over a port")
         assert "over a port" in guest.prompt()

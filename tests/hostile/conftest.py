@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.loss.conftest import daemon, home, no_runtime_folder, nursery
+from tests.loss.conftest import daemon, home, no_runtime_folder
 
-__all__ = ["daemon", "home", "no_runtime_folder", "nursery"]
+__all__ = ["daemon", "home", "no_runtime_folder"]

@@ -24,12 +24,13 @@ from harken.inbox.automation import ActionDetails
 from harken.ingest.policy import IngestPolicy
 from harken.ingest.prepare import prepare
 from harken.ingest.sanitise import neutralise
-from harken.model import INBOX, DeliveryId, Draft, Message, MessageId, MessageKind, Offer, Sender
+from harken.model import DeliveryId, Draft, Message, MessageId, MessageKind, Offer, Sender
 from harken.rules.prompt import DEFAULT_PROMPT, render_prompt
 from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.sources.outlook import mail as outlook
 from harken.sources.teams.messages import TeamsChat, chat_draft, read_message
 from harken.surfaces.mcp.services import question
+from tests.builders import a_message
 from tests.hostile.corpus import DELIVERY, ORDER, imitations, marked, names
 
 IMITATIONS: Final = list(dict.fromkeys(imitations()))
@@ -69,14 +70,12 @@ def stored(
 def kept(draft: Draft) -> Message:
     """Return what came as it is stored."""
     new = prepare(draft, IngestPolicy())
-    return Message(
+    return a_message(
+        new.text,
         id=MessageId("m-0000000001"),
-        mailbox=INBOX,
-        seq=1,
         received_at=NOW,
         source=new.source,
         sender=new.sender,
-        text=new.text,
         trust=new.trust,
         attention=new.attention,
         channel=new.channel,

@@ -10,7 +10,7 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser
 
 from tests.hostile.corpus import imitations, marked, names
-from tests.loss.rig import Nursery, Served
+from tests.loss.rig import DaemonStarter, Served
 from tests.web.rig import NAVIGATION, Web
 
 NAMES: Final = list(names())
@@ -27,10 +27,10 @@ ACTIVE: Final = ("on", "hx-on", "hx-vals", "hx-vars", "style", "srcdoc", "formac
 
 
 @pytest.fixture(scope="module")
-def named(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def named(starter: DaemonStarter, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A daemon in which everything that has a name has a hostile one."""
     folder = tmp_path_factory.mktemp("n")
-    with nursery.daemon(folder / "home") as served:
+    with starter.daemon(folder / "home") as served:
         served.start()
         rules = [f"{number} {_one_line(text)}"[:MOST_SHOWN] for number, text in enumerate(NAMES)]
         (served.home / "triggers.json").write_text(json.dumps({"rules": [{"name": name} for name in rules]}))

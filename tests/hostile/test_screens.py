@@ -33,7 +33,7 @@ STAMP: Final = r"\[[^\[\]\uff3b\uff3d★]*\]"
 LINES: Final[Mapping[str, str]] = {
     "list": rf"m-0000000001 #1 {STAMP} \? [^★]*: words",
     "read": rf"m-0000000001 #1 {STAMP} \? [^★]*: words",
-    "watch": rf"\? #1 {STAMP} [^★]*: words",
+    "watch": rf'{STAMP} \? [^★]*: "words"  #1',
     "rules test": rf"#1 {STAMP} \? [^★]*: words",
     "confirm": rf"  message  #1 {STAMP} \? [^★]*: words",
     "run show": rf"┃ message    #1 {STAMP} \? [^★]*: words",
@@ -78,6 +78,9 @@ def action(**said: object) -> Json:
         "message": record(),
         "tools": ["read_file"],
         "agent": "",
+        "runs_on": "",
+        "folder": "",
+        "prompt": PLAIN,
         "workdir": "",
         "expires_at": AT,
         "reason": "",

@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pytest
 
-from tests.fake_host import nursery_with_host
-from tests.loss.rig import Nursery, Served, until
+from tests.fake_host import Machine, machine_with_host
+from tests.loss.rig import DaemonStarter, Served, until
 
 Json: TypeAlias = Any
 """Whatever the JSON says: tests look into it."""
@@ -78,10 +78,9 @@ RULES: Final = (ASK, TELL, CANNOT, BACK)
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+def machine(starter: DaemonStarter, tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """Daemons on a machine where Gemini CLI seems to be installed."""
-    with nursery_with_host(tmp_path_factory.mktemp("g"), PROGRAM) as nursery:
-        yield nursery
+    return machine_with_host(starter, tmp_path_factory.mktemp("g"), PROGRAM)
 
 
 def write(daemon: Served, rules: Sequence[Json]) -> None:

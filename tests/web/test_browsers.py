@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 
 import pytest
 
 from harken.errors import Forbidden, NotFound, UserError
 from harken.testing import EdgeClient, edge_command
-from tests.loss.rig import WAIT_SECONDS, Served, error_of
+from tests.cli.rig import Outcome, Rig
+from tests.loss.rig import Served, error_of
 from tests.web.rig import NAVIGATION, SESSION, Web
 
 
@@ -27,15 +25,14 @@ def ids(web: Web) -> Sequence[str]:
     return [each["id"] for each in web.daemon.call("browsers")["browsers"]]
 
 
-def ran(web: Web, *words: str) -> subprocess.CompletedProcess[str]:
+def ran(web: Web, *words: str) -> Outcome:
     """Run a command."""
-    command = [sys.executable, "-m", "harken", *words, "--home", str(web.daemon.home)]
-    return subprocess.run(command, capture_output=True, check=False, timeout=WAIT_SECONDS, text=True)
+    return Rig(web.daemon.home).run(*words)
 
 
 def test_browsers_are_shown_with_their_last_use(web: Web) -> None:
     """A browser that nobody knows, or that is used when nobody is there, must be seen."""
-    assert "No browser is signed in" in ran(web, "browsers").stderr
+    assert "No browser is signed in" in ran(web, "browsers").err
     first, second = web.signed_in(), web.signed_in()
     assert web.ask("GET", "/m/inbox", {**NAVIGATION, **first}).status == 200
     assert ids(web) == [first[SESSION], second[SESSION]]
@@ -44,8 +41,8 @@ def test_browsers_are_shown_with_their_last_use(web: Web) -> None:
     assert idle["used_at"] == idle["began_at"]
     assert used["address"] == web.address
     assert web.daemon.call("status")["daemon"]["browsers"] == [used, idle]
-    for words in (("browsers",), ("status",)):
-        shown = ran(web, *words).stdout
+    for words in (("browsers",), ("status", "--all")):
+        shown = ran(web, *words).out
         assert all(each[SESSION] in shown for each in (first, second)), words
         assert "last used" in shown
 
@@ -54,10 +51,7 @@ def test_browsers_are_completed(web: Web) -> None:
     """Ids are not to be typed."""
     session = web.signed_in()[SESSION]
     words = {"COMP_WORDS": "harken browsers sign-out b-", "COMP_CWORD": "3", "_HARKEN_COMPLETE": "bash_complete"}
-    env = {**os.environ, **words, "HARKEN_HOME": str(web.daemon.home)}
-    command = [sys.executable, "-m", "harken"]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=WAIT_SECONDS, text=True, env=env)
-    assert done.stdout == f"plain,{session}\n"
+    assert Rig(web.daemon.home, words).run().out == f"plain,{session}\n"
 
 
 def test_browser_that_is_signed_out_ends_with_what_is_open_in_it(web: Web) -> None:
@@ -65,12 +59,12 @@ def test_browser_that_is_signed_out_ends_with_what_is_open_in_it(web: Web) -> No
     first, second = web.signed_in(), web.signed_in()
     own = {"Harken-Proof": web.proof(first[SESSION], "GET", "/events")}
     with web.opened("/events", own) as stream:
-        assert ran(web, "browsers", "sign-out", first[SESSION]).returncode == 0
+        assert ran(web, "browsers", "sign-out", first[SESSION]).code == 0
         web.daemon.call("send", text="private")
         assert stream.is_ended()
     asked = [web.ask("GET", "/m/inbox", {**NAVIGATION, **each}).status for each in (first, second)]
     assert asked == [401, 200]
-    assert "signed out" in ran(web, "browsers", "sign-out", "--all").stdout
+    assert "signed out" in ran(web, "browsers", "sign-out", "--all").out
     assert ids(web) == []
     assert web.ask("GET", "/m/inbox", {**NAVIGATION, **second}).status == 401
 
@@ -90,5 +84,5 @@ def test_agent_may_neither_look_nor_sign_out(web: Web) -> None:
         agent.tool("inbound_queue_stats")
         for words in (("browsers",), ("browsers", "sign-out", session), ("browsers", "sign-out", "--all")):
             done = ran(web, *words)
-            assert (done.returncode, done.stdout) == (Forbidden.exit_code, ""), words
+            assert (done.code, done.out) == (Forbidden.exit_code, ""), words
     assert ids(web) == [session]

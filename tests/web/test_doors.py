@@ -226,7 +226,7 @@ async def test_bodies_on_their_way_are_bounded_together() -> None:
 
 async def test_answer_before_the_body_is_there_ends_the_connection() -> None:
     """What is still to come would keep it, byte by byte, for as long as its sender likes."""
-    app = create_doors([Hook()], accept)
+    app = create_doors([Hook()], accept, body_seconds=0.01)
     for scope in (request("/nowhere"), request(headers=[("content-length", "1000")])):
         assert (await ask(app, scope, nothing))[1]["connection"] == "close"
     whole = {**request("/nowhere"), "extensions": {doors.WHOLE_BODY: {}}}

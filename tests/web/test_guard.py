@@ -13,7 +13,7 @@ import pytest
 
 from harken.errors import Forbidden
 from harken.testing import EdgeClient, edge_command
-from tests.loss.rig import WAIT_SECONDS, Nursery, Served, texts
+from tests.loss.rig import WAIT_SECONDS, DaemonStarter, Served, texts
 from tests.web.rig import NAVIGATION, Answer, Web, letters, tag
 
 SEND = b'{"text": "from a page"}'
@@ -29,9 +29,9 @@ OTHER_ORIGINS = (
 
 
 @pytest.fixture(scope="module")
-def web(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+def web(starter: DaemonStarter, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
     """A daemon that serves all tests of this module."""
-    with nursery.daemon(tmp_path_factory.mktemp("w") / "home") as served:
+    with starter.daemon(tmp_path_factory.mktemp("w") / "home") as served:
         served.start()
         yield Web(served)
 
@@ -226,6 +226,7 @@ def test_every_answer_protects_itself(web: Web, path: str) -> None:
             "style-src 'self'",
             "img-src 'self' data:",
             "connect-src 'self'",
+            "manifest-src 'self'",
             "form-action 'self'",
             "base-uri 'none'",
             "frame-ancestors 'none'",

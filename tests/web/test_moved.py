@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.cli.rig import Rig
 from tests.loss.rig import WAIT_SECONDS, Served
 from tests.web.rig import NAVIGATION, SESSION, Web
 
@@ -33,9 +32,9 @@ def taken(address: str) -> Iterator[None]:
 
 def said(home: Path, *words: str) -> str:
     """Run a command; return what it says to a person."""
-    command = [sys.executable, "-m", "harken", *words, "--home", str(home)]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=WAIT_SECONDS, text=True)
-    return done.stdout + done.stderr
+    done = Rig(home).run(*words)
+    assert done.code == 0, done
+    return done.out + done.err
 
 
 def test_page_moves_says_by_whom_and_signs_everyone_out(web: Web) -> None:

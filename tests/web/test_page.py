@@ -14,10 +14,11 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from harken.config.home import Home, ensure
-from harken.model import CUT_FROM, INBOX, Attention, MessageKind, NewMessage, Sender, Trust
+from harken.model import CUT_FROM, MessageKind, NewMessage, Sender
 from harken.store.sqlite import open_store
 from harken.surfaces.web.shell import static_files
 from harken.testing import EdgeClient, FakeClock, edge_command
+from tests.builders import a_new_message
 from tests.loss.rig import Served, until
 from tests.web.rig import NAVIGATION, Answer, Web
 
@@ -84,9 +85,19 @@ def browser(daemon: Served) -> Browser:
     return Browser(daemon.start())
 
 
+def test_page_can_be_installed_and_an_address_of_nothing_leads_back(browser: Browser) -> None:
+    """A manifest whose icon is not served is none; and nobody should have to edit an address to get out."""
+    link = one(browser.page("/m/inbox"), "link[rel=manifest]").attributes["href"] or ""
+    manifest = browser.get(link).json
+    assert (manifest["start_url"], manifest["display"]) == ("/", "standalone")
+    for icon in manifest["icons"]:
+        assert browser.get(icon["src"]).headers["content-type"] == "image/svg+xml"
+    assert one(browser.page("/no-such-page", 404), "a").attributes["href"] == "/"
+
+
 def test_start_page_is_the_inbox_and_says_what_to_do_first(browser: Browser) -> None:
     """Whoever opens the page for the first time sees nothing of their own: it says how to begin."""
-    assert browser.get("/", 303).headers["location"] == "/m/inbox"
+    assert browser.get("/", 303).headers["location"] == "/conversations"
     empty = browser.page("/m/inbox")
     assert "harken connect claude-code" in said(empty, ".empty")
     assert 'harken send "hello"' in said(empty, ".empty")
@@ -254,7 +265,7 @@ def test_badge_counts_what_waits_for_the_agent_of_a_task(browser: Browser, tmp_p
     """The number at a task is what its agent has not seen, whoever else has."""
     browser.daemon.call("task_new", title="Fix the login page", id="login", dir=str(tmp_path))
     for number in range(3):
-        browser.send(f"message {number}", to="task:login")
+        browser.send(f"message {number}", sender="ci", to="task:login")
     place = one(browser.page("/part/sidebar?here=/m/task:login"), "[id='place-task:login']")
     assert place.attributes["aria-current"] == "page"
     words = "Fix the login page, not started yet, 3 waiting for its agent, 3 you have not seen"
@@ -288,7 +299,7 @@ def test_sender_who_takes_your_name_is_told_apart(browser: Browser) -> None:
     page = browser.page("/m/inbox")
     assert said(page, f"#{mine} .sender") == "You"
     assert page.css_first(f"#{mine} .avatar.is-owner") is not None
-    assert said(page, f"#{other} .mark-unknown") == "unknown sender"
+    assert said(page, f"#{other} .mark-unknown") == "not pushed: unknown sender"
     assert page.css_first(f"#{other} .avatar.is-unknown") is not None
 
 
@@ -420,17 +431,8 @@ def spoken(
     text: str, kind: MessageKind = MessageKind.MESSAGE, own: bytes | None = None, about: bytes | None = None
 ) -> NewMessage:
     """Return what Ann says in a channel of a source."""
-    return NewMessage(
-        mailbox=INBOX,
-        source="teams",
-        channel="general",
-        sender=Sender("ann@example.org", "Ann"),
-        text=text,
-        kind=kind,
-        trust=Trust.KNOWN,
-        attention=Attention.WAKE,
-        dedup_key=own,
-        refers_key=about,
+    return a_new_message(
+        text, channel="general", sender=Sender("ann@example.org", "Ann"), kind=kind, dedup_key=own, refers_key=about
     )
 
 

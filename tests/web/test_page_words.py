@@ -14,14 +14,12 @@ from harken.inbox.views import MailboxLine, MailOverview, TimelineItem
 from harken.model import (
     INBOX,
     REPLIES,
-    Attention,
     Consumer,
     Delivery,
     DeliveryId,
     DeliveryState,
     Mailbox,
     Message,
-    MessageId,
     Sender,
     SessionKey,
     Task,
@@ -33,21 +31,11 @@ from harken.surfaces.web.page.links import channel_href, mailbox_href
 from harken.surfaces.web.page.messages import LedgerStep, ledger_of, sender_of
 from harken.surfaces.web.page.rendering import once_key
 from harken.surfaces.web.page.sidebar import sections_of
+from tests.builders import a_message
 
 AT = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 LATER = AT + timedelta(minutes=3)
-MESSAGE = Message(
-    id=MessageId("m-1"),
-    mailbox=INBOX,
-    seq=1,
-    received_at=AT,
-    source="teams",
-    channel="general",
-    sender=Sender("ann@example.org", "Ann"),
-    text="hello",
-    trust=Trust.KNOWN,
-    attention=Attention.WAKE,
-)
+MESSAGE = a_message(received_at=AT, channel="general", sender=Sender("ann@example.org", "Ann"))
 
 
 def entry(consumer: str, state: DeliveryState, surface: str = "hook: tool", **more: str) -> LedgerEntry:
@@ -176,7 +164,7 @@ def test_places_say_their_signs_in_words() -> None:
         ],
     )
     inbox, tasks, channels, panels = sections_of(overview)
-    assert [line.title for line in inbox.lines] == ["Inbox, 2 waiting for an agent"]
+    assert [line.title for line in inbox.lines] == ["Inbox", "Needs you", "All messages, 2 waiting for an agent"]
     assert [(line.title, line.dot) for line in tasks.lines] == [
         ("Fix the login page, busy, 99+ waiting for its agent, 1 you have not seen", "busy")
     ]
@@ -185,10 +173,25 @@ def test_places_say_their_signs_in_words() -> None:
         ("ci, 100+ you have not seen", "/c/local/ci"),
     ]
     assert [line.href for line in panels.lines] == ["/sessions", "/tasks", "/sources", "/pulse", "/rules", "/runs"]
-    asked = sections_of(overview, waiting=3)[0].lines
-    assert [line.title for line in asked][1:] == ["Waiting, 3 waiting for an answer"]
-    assert [line.title for line in sections_of(overview, "/waiting")[0].lines][1:] == ["Waiting"]
+    asked = sections_of(overview, needs=3)[0].lines
+    assert [line.title for line in asked][1:2] == ["Needs you, 3 waiting for you"]
     assert [section.is_foot for section in (inbox, tasks, channels, panels)] == [False, False, False, True]
+
+
+def test_channels_of_one_name_say_where_each_is() -> None:
+    """Of two lines that read the same nobody knows which is meant."""
+    lines = [
+        ChannelLine(source=source, channel="ci", count=1, unread=0, last_at=AT) for source in ("local", "ci", "github")
+    ]
+    alone = ChannelLine(source="local", channel="dev", count=1, unread=0, last_at=AT)
+    overview = MailOverview(mailboxes=[], tasks=[], channels=[*lines, alone])
+    shown = sections_of(overview)[2].lines
+    assert [(line.label, line.note) for line in shown] == [
+        ("ci", "this machine"),
+        ("ci", "ci"),
+        ("ci", "github"),
+        ("dev", ""),
+    ]
 
 
 def test_long_list_of_tasks_is_cut_to_those_that_matter_now() -> None:

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from harken.testing import EdgeClient, edge_command
-from tests.loss.rig import Nursery, Served, until
+from tests.loss.rig import DaemonStarter, Served, until
 from tests.web.rig import NAVIGATION, Web
 
 PANELS = ("/sessions", "/sources", "/pulse", "/search", "/tasks", "/tasks?all=1")
@@ -91,10 +91,10 @@ def browser(daemon: Served) -> Browser:
 
 
 @pytest.fixture(scope="module")
-def hostile(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def hostile(starter: DaemonStarter, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A browser at a daemon in which everything that others can name is hostile."""
     folder = tmp_path_factory.mktemp("p")
-    with nursery.daemon(folder / "home") as served:
+    with starter.daemon(folder / "home") as served:
         shown = Browser(served.start())
         shown.task(folder, "one", prompt=HOSTILE)
         place = folder / "two"

@@ -15,25 +15,14 @@ from harken.sessions.session import Session
 from harken.surfaces.web.page.pulse import pulse_page, share_of
 from harken.surfaces.web.page.sessions import OmissionNote, ProofRecord, absent, cards
 from harken.surfaces.web.page.tasks import MOST_COLUMNS, counts_of, side_by_side, task_lines
+from tests.builders import a_session
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
 
-def a_session(**changes: object) -> Session:
+def claude_session(**changes: object) -> Session:
     """A session of Claude Code, whose hooks for prompts and tools have run."""
-    session = Session(
-        key=SessionKey("s"),
-        agent=Consumer("claude-code"),
-        consumer=Consumer("claude-code"),
-        host="claude-code",
-        client="claude-code",
-        cwd="/work",
-        pid=7,
-        mailboxes=(Mailbox("inbox"),),
-        surfaces=("tool", "log ping"),
-        opened_at=NOW,
-        last_active=NOW,
-    )
+    session = a_session(at=NOW, key=SessionKey("s"), cwd="/work", pid=7, surfaces=("tool", "log ping"))
     session.moments = {"prompt", "tool"}
     for name, value in changes.items():
         setattr(session, name, value)
@@ -63,7 +52,7 @@ def a_standing(name: str, state: TaskState, peers: tuple[str, ...] = (), presenc
 def test_ways_are_told_apart_by_their_evidence() -> None:
     """A way that exists, one that was used and one that is proven are three different things."""
     records = [a_record("hook: prompt", 2), a_record("hook: tool", 0), a_record("inbox_pull", 1, consumer="other")]
-    card = cards([a_session()], records, [], {})[0]
+    card = cards([claude_session()], records, [], {})[0]
     assert [(way.label, way.proof) for way in card.ways] == [
         ("with each prompt", ProofRecord.PROVEN),
         ("between tool calls", ProofRecord.OPEN),
@@ -76,7 +65,7 @@ def test_ways_are_told_apart_by_their_evidence() -> None:
 def test_what_an_agent_was_not_given_leads_to_it() -> None:
     """A number without a way to what it counts is only a worry."""
     left_out = {Mailbox("inbox"): Omission(older=212, surplus=48_932, up_to=49_144)}
-    one, other = cards([a_session(), a_session(key=SessionKey("t"))], [], [], {SessionKey("s"): left_out})
+    one, other = cards([claude_session(), claude_session(key=SessionKey("t"))], [], [], {SessionKey("s"): left_out})
     note = OmissionNote(mailbox="inbox", reasons="48932 too many, 212 older", href="/m/inbox?at=49144")
     assert (one.omissions, other.omissions) == ([note], [])
 
@@ -84,26 +73,26 @@ def test_what_an_agent_was_not_given_leads_to_it() -> None:
 def test_asking_is_proven_by_any_tool_that_hands_out_messages() -> None:
     """A host has one way to ask, whichever of the tools its model likes; the last proof counts."""
     records = [a_record("inbox_pull", 1, minutes=9), a_record("wait_for_inbound_message", 1, minutes=3)]
-    way = next(way for way in cards([a_session()], records, [], {})[0].ways if way.surface == "tool")
+    way = next(way for way in cards([claude_session()], records, [], {})[0].ways if way.surface == "tool")
     assert (way.proof, way.at, way.seen) == (ProofRecord.PROVEN, NOW - timedelta(minutes=3), 2)
 
 
 def test_session_is_shown_with_the_task_it_reads() -> None:
     """The folder alone does not tell which piece of work it is."""
     standing = a_standing("api", TaskState.RUNNING)
-    card = cards([a_session(mailboxes=(Mailbox("task:api"),))], [], [standing], {})[0]
+    card = cards([claude_session(mailboxes=(Mailbox("task:api"),))], [], [standing], {})[0]
     assert card.task == standing
 
 
 def test_sessions_of_trials_are_not_shown() -> None:
     """They are over in a minute and are nobody's."""
-    assert list(cards([a_session(mailboxes=(Mailbox("trial:x"),))], [], [], {})) == []
+    assert list(cards([claude_session(mailboxes=(Mailbox("trial:x"),))], [], [], {})) == []
 
 
-def test_absent_agents_are_those_without_a_session() -> None:
+def test_absent_agents_are_those_without_claude_session() -> None:
     """The person is not an agent, and who is here is not absent."""
     records = [a_record("hook: tool", 1, consumer=name) for name in ("claude-code", "codex", "watch")]
-    found = absent([a_session()], [*records, a_record("inbox_pull", 0, minutes=90, consumer="codex")])
+    found = absent([claude_session()], [*records, a_record("inbox_pull", 0, minutes=90, consumer="codex")])
     assert [(each.title, each.offered, each.seen, each.last_at) for each in found] == [
         ("Codex", 4, 1, NOW - timedelta(minutes=5))
     ]

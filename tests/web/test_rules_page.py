@@ -12,7 +12,8 @@ from selectolax.lexbor import LexborHTMLParser
 
 from harken.surfaces.web.page.markdown import visible
 from harken.testing import EdgeClient, edge_command
-from tests.loss.rig import Nursery, Served, until
+from tests.fake_host import Machine
+from tests.loss.rig import Served, until
 from tests.web import rules_rig as rig
 from tests.web.rig import NAVIGATION, Web
 from tests.web.rules_rig import machine
@@ -30,7 +31,7 @@ FOREIGN = (
 
 
 @pytest.fixture
-def served(machine: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A daemon with rules."""
     with machine.daemon(tmp_path_factory.mktemp("h") / "home") as daemon:
         rig.ruled(daemon.start())
@@ -54,7 +55,7 @@ def main_of(page: LexborHTMLParser) -> str:
     return said(page, "main")
 
 
-def test_without_rules_the_page_says_how_to_begin(machine: Nursery, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_without_rules_the_page_says_how_to_begin(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whoever opens it first has no rules: an example is worth more than a definition."""
     with machine.daemon(tmp_path_factory.mktemp("h") / "home") as daemon:
         fresh = Browser(daemon.start())

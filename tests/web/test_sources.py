@@ -12,7 +12,7 @@ import pytest
 from harken.model import Attention, Trust
 from harken.sources.source import SourceHealth, SourceReport, SourceState
 from harken.surfaces.web.page.sources import MOST_CHANNELS, cards, summary
-from tests.loss.rig import Nursery, Served, until
+from tests.loss.rig import DaemonStarter, Served, until
 from tests.web.test_panels import HOSTILE, Browser, Page
 
 ANNOUNCER = Path(__file__).parents[1] / "cli" / "announcer.py"
@@ -32,7 +32,7 @@ def report(health: SourceHealth) -> SourceReport:
 
 
 @pytest.fixture(scope="module")
-def listening(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def listening(starter: DaemonStarter, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A browser at a daemon that listens to a hostile server, and cannot reach another one."""
     home = tmp_path_factory.mktemp("s") / "home"
     home.mkdir(mode=0o700)
@@ -52,7 +52,7 @@ def listening(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Ite
         '[sources.secret]\nkind = "mcp"\nurl = "https://x.example"\nheaders = { Authorization = "env:NOT_SET" }\n'
     )
     (home / "config.toml").chmod(0o600)
-    with nursery.daemon(home) as served:
+    with starter.daemon(home) as served:
         browser = Browser(served.start())
         until(lambda: "again" in str(served.call("list", channel="deploys")), "the server is heard")
         until(lambda: "retrying" in browser.page("/sources").said, "the other one cannot be reached")

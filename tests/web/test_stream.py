@@ -58,7 +58,7 @@ def memory(web: Web) -> int:
 def test_programs_and_pages_are_told_the_same(web: Web) -> None:
     """The page has no way of its own: what it can show, a program can know."""
     with web.stream() as program, web.page_stream() as page:
-        message = send(web, "the build is red")
+        message = send(web, "the build is red", sender="ci")
         web.daemon.call("ack", refs=[message])
         told = program.take(2)
         assert summary(told) == [("message.queued", message), ("message.seen", message)]
@@ -132,7 +132,7 @@ def test_only_what_was_asked_for_is_told(web: Web, tmp_path: Path) -> None:
     with web.stream("?types=message.seen") as seen, web.stream("?mailbox=task:api") as of_task:
         web.daemon.call("task_new", title="The API", id="api", dir=str(tmp_path))
         web.daemon.call("task_new", title="Another", id="other", dir=str(tmp_path / "other"))
-        message, to_task = send(web, "for all"), send(web, "for the task", to="task:api")
+        message, to_task = send(web, "for all", sender="ci"), send(web, "for the task", to="task:api")
         web.daemon.call("ack", refs=[message])
         assert summary([seen.next()]) == [("message.seen", message)]
         told = of_task.take(2)

@@ -234,18 +234,6 @@ async def test_follower_that_begins_in_the_past_misses_nothing(fed: Told) -> Non
         assert numbers(await fed.take(oldest, count + 1)) == list(range(1, count + 2))
 
 
-async def test_slow_follower_gets_all_and_holds_up_nobody(fed: Told) -> None:
-    """One that does not read for long is only a number: the others go on, and it catches up from the store."""
-    with fed.ticker.follow() as slow, fed.ticker.follow() as quick:
-        got: list[int] = []
-        for round_number in range(RECENT // 10 + 20):
-            await fed.send(*[f"{round_number}.{i}" for i in range(10)])
-            got += numbers(await fed.take(quick, 10))
-        assert got == list(range(1, len(got) + 1))
-        assert len(got) > RECENT
-        assert numbers(await fed.take(slow, len(got))) == got
-
-
 async def test_a_hundred_followers_share_one_read(fed: Told) -> None:
     """The cost of an event is that of reading it once, however many pages are open."""
     with ExitStack() as open_pages:
@@ -270,31 +258,6 @@ async def test_nothing_new_is_nothing_after_the_time_given(fed: Told) -> None:
     """The stream says that it lives in between, so a wait must end."""
     with fed.ticker.follow() as follower, anyio.fail_after(SECONDS):
         assert await follower.next(0.01) == []
-
-
-async def test_filters_leave_out_and_the_place_moves_on(fed: Told) -> None:
-    """A client that wants little comes back to where the ticker is, not to the last event it wanted."""
-    with (
-        fed.ticker.follow(mailbox="task:a") as one_task,
-        fed.ticker.follow(names=["message.seen"]) as seen,
-    ):
-        ids = await fed.send("for all")
-        await fed.send("for a", mailbox="task:a")
-        assert [data["mailbox"] for _, data in await fed.take(one_task, 1)] == ["task:a"]
-        await fed.store.deliveries.acknowledge(AGENT, ids, "ack")
-        assert [name for name, _ in await fed.take(seen, 1)] == ["message.seen"]
-        with anyio.fail_after(SECONDS):
-            assert await one_task.next(0.01) == []
-        assert one_task.position == seen.position == fed.ticker.newest
-
-
-async def test_number_of_another_store_is_a_reset(fed: Told) -> None:
-    """A database that was replaced counts anew: the client must look again, and is then told what follows."""
-    await fed.send("one")
-    with fed.ticker.follow(1_000) as follower:
-        assert told(await follower.next(SECONDS)) == [("reset", {"n": 1, "after": 1_000})]
-        await fed.send("two")
-        assert numbers(await fed.take(follower, 1)) == [2]
 
 
 async def test_events_that_are_gone_are_a_reset(fed: Told) -> None:
@@ -366,21 +329,6 @@ async def test_pokes_are_told_once_for_many_and_have_no_number(fed: Told) -> Non
             assert [(step.n, event.name) for step in steps for event in step.events] == [(0, "session.changed")]
             assert await follower.next(0.3) == []
             assert await other.next(0.01) == []
-
-
-async def test_end_of_the_feed_ends_every_wait(fed: Told) -> None:
-    """A daemon that stops does not wait for those who wait for it."""
-    with fed.ticker.follow() as follower, anyio.fail_after(SECONDS):
-        async with anyio.create_task_group() as group:
-            ends: list[Sequence[TickerStep]] = []
-
-            async def follow() -> None:
-                ends.append(await follower.next(600.0))
-
-            group.start_soon(follow)
-            await anyio.lowlevel.checkpoint()
-            fed.ticker.close()
-    assert ends == [[]]
 
 
 def test_every_event_is_documented() -> None:

@@ -50,9 +50,9 @@ def test_every_page_says_how_much_waits(asked: tuple[Browser, list[str]], path: 
     page = browser.page(path)
     line = _one(page, "a.asks")
     assert (line.attributes["href"], line.text()) == ("/waiting", "2 wait for an answer, oldest 2 h")
-    assert _one(page, "#place-waiting .badge").text() == "2"
+    assert _one(page, "#place-needs .badge").text() == "2"
     assert _one(browser.page("/part/asks"), "a.asks").text() == line.text()
-    assert _one(browser.page("/part/sidebar"), "#place-waiting .badge").text() == "2"
+    assert _one(browser.page("/part/sidebar"), "#place-needs .badge").text() == "2"
 
 
 def test_message_in_its_timeline_says_that_it_waits(asked: tuple[Browser, list[str]]) -> None:
@@ -78,7 +78,7 @@ def test_button_settles_and_gives_the_message_as_it_is_now(asked: tuple[Browser,
     page = browser.page("/waiting")
     assert page.css(".item") == []
     assert page.css_first("a.asks") is None
-    assert page.css_first("#place-waiting .badge") is None
+    assert page.css_first("#place-needs .badge") is None
     assert "Nothing waits for an answer" in _one(page, "#panel").text()
     assert browser.post("/do/settle", {"ref": "m-nobody"}).status == 404
     assert browser.post("/do/settle", {}).status == 404

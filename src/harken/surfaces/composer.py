@@ -42,6 +42,7 @@ class HookText:
     text: str = ""
     carrier: str = ""
     deliveries: tuple[DeliveryId, ...] = ()
+    messages: tuple[Message, ...] = ()  # those that it tells whole
     noticed: frozenset[MessageId] = frozenset()  # announced without their text
     told_before: tuple[MessageId | None, frozenset[MessageId]] = (None, frozenset())  # `Session.last_told` before this
 
@@ -97,6 +98,7 @@ class HookComposer:
             text=text,
             carrier=carrier,
             deliveries=tuple(deliveries),
+            messages=tuple(offer.message for offer in offers),
             noticed=noticed,
             told_before=told_before,
         )

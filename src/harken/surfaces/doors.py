@@ -25,6 +25,7 @@ _log = logging.getLogger("harken.doors")
 
 MAX_AT_ONCE: Final = 64  # per door
 MAX_HELD: Final = 64 << 20  # bytes of all bodies that are on their way: anybody can begin one
+MAX_DISCARDED: Final = 64 << 20  # bytes of a body that is too large, read so that its client hears why
 BODY_SECONDS: Final = 15.0
 BUSY_SECONDS: Final = 1
 MAX_QUERY: Final = 4_096
@@ -80,6 +81,8 @@ class DoorsApp:
         try:
             answer = await self._ask(self._door(scope), scope, receive)
         except _NotTakenError as reason:
+            if reason.answer.status == TOO_LARGE and not _is_asking_first(scope):
+                await self._discard(receive)
             # What is still to come of a body that was not waited for would keep the connection.
             rest = () if WHOLE_BODY in scope.get("extensions", ()) else ((b"connection", b"close"),)
             await _send(send, reason.answer, (*reason.headers, *rest))
@@ -138,6 +141,19 @@ class DoorsApp:
             _log.debug("%s could not use a post: %s", door.path, exc.message)
             raise _NotTakenError(UNREADABLE, "This is not what is expected here.") from exc
 
+    async def _discard(self, receive: Receive) -> None:
+        """Read the rest of what is too large: a client that still sends when the line is closed gets no answer.
+
+        Nothing of it is kept. What takes too long, or has no end, is closed all the same.
+        """
+        size = 0
+        with anyio.move_on_after(self._body_seconds):
+            while size < MAX_DISCARDED:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if message["type"] != "http.request" or not message.get("more_body"):
+                    return
+
     async def _body_in_time(self, receive: Receive, most: int) -> bytes:
         with anyio.move_on_after(self._body_seconds):
             return await self._body(receive, most)
@@ -164,6 +180,11 @@ class DoorsApp:
                     return parts[0] if len(parts) == 1 else b"".join(parts)
         finally:
             self._held -= size
+
+
+def _is_asking_first(scope: Scope) -> bool:
+    """Whether the client waits to be told before it sends the body."""
+    return any(name == b"expect" for name, _ in scope["headers"])
 
 
 def _query(raw: bytes) -> dict[str, str]:

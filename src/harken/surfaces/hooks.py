@@ -343,7 +343,7 @@ async def read_record(session: Session) -> Collection[str]:
     return await proven_by(reader(), session.transcript, session.unproven)
 
 
-Send = Callable[[str], Awaitable[bool | None]]
+Send = Callable[[HookText], Awaitable[bool | None]]
 """Brings a text to a host; returns whether it was taken: None when it may have been, and its record will show it.
 
 Raises `ConnectionResetError` when nobody is left who could say it: then it goes by the next way, as a repeat.
@@ -400,7 +400,7 @@ class TextWaker:
             return WakeResult.REFUSED
         # Cancelled in the middle of it, nobody can say whether the host has the text: it stays open until proof.
         try:
-            is_taken = await self.send(told.text)
+            is_taken = await self.send(told)
         except ConnectionResetError:
             await self.composer.give_up(self.session, told)
             return WakeResult.REFUSED
@@ -416,8 +416,8 @@ class TextWaker:
 def push_waker(channel: PushChannel, session: Session, composer: HookComposer, notify: Notify) -> TextWaker:
     """Return the way to wake a session that listens to a push channel of its host."""
 
-    async def send(text: str) -> bool:
-        return notify(channel.method, channel.params(text))
+    async def send(told: HookText) -> bool:
+        return notify(channel.method, channel.params(told.text, told.messages))
 
     return TextWaker(
         name=channel.surface,
@@ -488,13 +488,13 @@ class LineConnection:
             for waiting in self._waiting.values():
                 waiting.set()
 
-    async def _send(self, text: str) -> bool | None:
+    async def _send(self, told: HookText) -> bool | None:
         if self._over.is_set():
             return False
         carrier = fresh_id("w-")
         answered = self._waiting[carrier] = anyio.Event()
         try:
-            await self._stream.send(json_bytes({"wake": carrier, "text": text}) + b"\n")
+            await self._stream.send(json_bytes({"wake": carrier, "text": told.text}) + b"\n")
             with anyio.move_on_after(TAKEN_SECONDS):
                 await answered.wait()
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):

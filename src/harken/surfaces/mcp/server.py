@@ -117,11 +117,20 @@ class AgentServer:
         return server
 
     async def _instruct(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Answer a greeting with the instructions for this client; the SDK knows one text for all."""
+        """Answer a greeting with the instructions for this client; the SDK knows one text for all.
+
+        The lists of tools, resources and prompts never change, which the SDK says in one era only: in the other it
+        takes a server that can be listened to for one that announces all of these.
+        """
         result = await call_next(ctx)
         if ctx.method not in GREETINGS or not isinstance(result, dict):
             return result
-        return {**result, "instructions": instructions_for(host_of_client(client_name(ctx.params)))}
+        said = {
+            name: {**each, LIST_CHANGED: False} if isinstance(each, dict) and LIST_CHANGED in each else each
+            for name, each in result["capabilities"].items()
+        }
+        instructions = instructions_for(host_of_client(client_name(ctx.params)))
+        return {**result, "capabilities": said, "instructions": instructions}
 
     async def _initialized(self, context: Context, _params: object) -> None:
         """Register the session of a client that may say nothing more for hours: it is here and can be hinted."""
@@ -418,6 +427,7 @@ LISTENING: Final = (
     "At the end of a substantive turn, call wait_for_inbound_message: nothing arrives by itself. If it returns "
     "nothing, end the turn."
 )
+LIST_CHANGED: Final = "listChanged"
 GREETINGS: Final = frozenset({"initialize", "server/discover"})
 _CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from harken.automation import ActionId, Order
+from harken.automation import ANY_AGENT, OWN_FOLDER, ActionId, Order
 from harken.clock import Clock
 from harken.inbox.automation import ActionDetails
 from harken.inbox.inbox import Inbox
@@ -96,8 +96,8 @@ def question(told: ActionDetails, *, agent: str, folder: str) -> FormQuestion | 
     if order is None or told.message is None:
         return None
     lines = (
-        f"Run {order.agent or agent or 'the first agent that can'}? Rule {plain_or_quoted(action.rule)}, {action.id}",
-        f"Folder: {order.workdir or folder or 'one of its own'}",
+        f"Run {told.runs_on or order.agent or agent or ANY_AGENT}? Rule {plain_or_quoted(action.rule)}, {action.id}",
+        f"Folder: {told.folder or order.workdir or folder or OWN_FOLDER}",
         f"Tools: {_tools(order)}",
     )
     shown = [_plain(line) for line in lines]

@@ -33,6 +33,8 @@ from harken.memory import json_bytes, out_of_memory
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.guard import IS_OPEN, ClientCheck, HttpGuard, too_large
 from harken.surfaces.web.page.automation import automation_routes
+from harken.surfaces.web.page.conversations import conversation_routes
+from harken.surfaces.web.page.needs import need_routes
 from harken.surfaces.web.page.panels import panel_routes
 from harken.surfaces.web.page.tasks import task_routes
 from harken.surfaces.web.page.timelines import page_routes, waiting_routes
@@ -58,6 +60,8 @@ def create_app(
         *event_routes(context.ticker),
         *entry_routes(context.sign_ins, shell),
         *page_routes(context),
+        *conversation_routes(context),
+        *need_routes(context),
         *panel_routes(context),
         *automation_routes(context),
         *waiting_routes(context),

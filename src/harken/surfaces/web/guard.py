@@ -42,7 +42,7 @@ ClientCheck = Callable[[Scope], Forbidden | None]
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS: Final[Mapping[str, str]] = MappingProxyType(
     {

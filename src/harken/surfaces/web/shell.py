@@ -28,8 +28,8 @@ from harken.memory import json_bytes
 from harken.surfaces.web.page_sessions import TicketBook
 
 _COMMAND = "harken open"
-_STYLES = ("app.css", "panels.css", "automation.css")
-_SCRIPTS = ("app.js", "writing.js", "automation.js", "htmx.min.js")
+_STYLES = ("app.css", "panels.css", "automation.css", "conversations.css")
+_SCRIPTS = ("app.js", "writing.js", "automation.js", "conversations.js", "palette.js", "htmx.min.js")
 _NO_SCRIPT = "This page needs JavaScript: without it nothing can prove that it is you."
 
 
@@ -119,7 +119,8 @@ def plain_page(title: str, hint: str, *, status: int, style: str = "") -> Respon
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>{escape(title)} · Harken</title>{sheet}</head>'
-        f'<body class="plain"><main><h1>{escape(title)}</h1><p>{escape(hint)}</p></main></body></html>'
+        f'<body class="plain"><main><h1>{escape(title)}</h1><p>{escape(hint)}</p>'
+        '<p><a href="/">Go to the inbox</a></p></main></body></html>'
     )
     return Response(page, status_code=status, media_type=HTML)
 
@@ -130,7 +131,12 @@ def wants_page(accept: str) -> bool:
 
 
 CONTENT_TYPES: Mapping[str, str] = MappingProxyType(
-    {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+    {
+        ".css": "text/css; charset=utf-8",
+        ".js": "text/javascript; charset=utf-8",
+        ".svg": "image/svg+xml",
+        ".webmanifest": "application/manifest+json",
+    }
 )
 HASH_LETTERS = 12
 FOR_EVER = "public, max-age=31536000, immutable"
@@ -155,6 +161,8 @@ def static_files() -> Mapping[str, StaticFile]:
         suffix = entry.name[entry.name.rfind(".") :]
         if suffix in CONTENT_TYPES:
             content = entry.read_bytes()
+            if suffix == ".webmanifest":  # after the icon, by name: it is at an address with a hash, too
+                content = content.replace(b"/icon.svg", found["icon.svg"].url.encode())
             tag = hashlib.sha256(content).hexdigest()[:HASH_LETTERS]
             url = f"/static/{tag}/{entry.name}"
             found[entry.name] = StaticFile(url=url, content=content, content_type=CONTENT_TYPES[suffix], tag=f'"{tag}"')

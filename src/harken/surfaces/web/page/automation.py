@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from harken.automation import DEFAULT_TOOLS, Action, ActionState, OutputPart, RunState
+from harken.automation import DEFAULT_TOOLS, OWN_FOLDER, Action, ActionState, Outcome, OutputPart, RunState
 from harken.errors import HarkenError, NotFound, UserError
 from harken.hosts.registry import hosts
-from harken.inbox.automation import ActionDetails, RunCard, RunRequest
+from harken.inbox.automation import ActionDetails, RuleReplay, RunCard, RunRequest
 from harken.model import fresh_id
 from harken.rules.prompt import DEFAULT_PROMPT
 from harken.surfaces.web.context import WebContext
@@ -198,7 +200,7 @@ class AutomationPages:
             rules=lines,
             hosts={name: host.title for name, host in hosts().items()},
             any_agent=rules.ANY_AGENT,
-            own_folder=rules.OWN_FOLDER,
+            own_folder=OWN_FOLDER,
             tools=chosen.tools if chosen else DEFAULT_TOOLS,
             prompt=chosen.prompt if chosen else DEFAULT_PROMPT,
             key=fresh_id("", 20),
@@ -238,6 +240,71 @@ def _is_over(card: RunCard, part: OutputPart) -> bool:
 YES: Final = "yes"
 NO: Final = "no"
 RULES: Final = "/rules"
+
+
+MOST_SHOWN_OF_TRY: Final = 10
+TRIED: Final = timedelta(days=30)
+
+
+class RulePages:
+    """A rule that is made from a message: filled in, tried on stored mail, and only then put in force."""
+
+    def __init__(self, context: WebContext, pages: PageRenderer) -> None:
+        self._context = context
+        self._pages = pages
+
+    async def look(self, request: Request) -> Response:
+        """Answer with the form, filled in from a message."""
+        message = (await self._context.views.item(request.path_params["ref"])).message
+        return await self._page(message.id, rules.rule_form(message))
+
+    async def submit(self, request: Request) -> Response:
+        """Try the rule, or put it in force."""
+        form = await form_of(request)
+        ref, wanted = form.get("message", ""), rules.RuleForm.of(form)
+        automation, caller = self._context.automation, self._context.call_context().caller
+        try:
+            if form.get("act") == "add":
+                made = await automation.add_rule(caller, wanted.document)
+                return RedirectResponse(f"/rules#rule-{quote(made.name)}", SEE_OTHER)
+            tried = await automation.try_rule(wanted.document, TRIED)
+        except HarkenError as exc:
+            return await self._page(ref, wanted, note=ActionNote.of(exc), status=_status(request, exc))
+        return await self._page(ref, wanted, tried=tried)
+
+    async def remove(self, request: Request) -> Response:
+        """Take a rule out of the file and out of force."""
+        name = (await form_of(request)).get("rule", "")
+        await self._context.automation.remove_rule(self._context.call_context().caller, name)
+        return RedirectResponse(RULES, SEE_OTHER)
+
+    async def _page(
+        self,
+        ref: str,
+        wanted: rules.RuleForm,
+        *,
+        tried: RuleReplay | None = None,
+        note: ActionNote | None = None,
+        status: int = OK,
+    ) -> Response:
+        message = (await self._context.views.item(ref)).message
+        fired = (
+            [each for each in tried.judged if any(v.outcome is Outcome.FIRED for v in each.verdicts)] if tried else []
+        )
+        return await self._pages.page(
+            "panels/rule_new.html.j2",
+            here="/rules",
+            title="A rule from a message",
+            status=status,
+            told=note,
+            message=message,
+            shown=rules.glance(message),
+            wanted=wanted,
+            hosts={name: host.title for name, host in hosts().items()},
+            tried=tried,
+            fired=[rules.glance(each.message) for each in reversed(fired[-MOST_SHOWN_OF_TRY:])],
+            days=TRIED.days,
+        )
 
 
 class AutomationActions:
@@ -327,12 +394,14 @@ def automation_routes(context: WebContext) -> list[Route]:
     pages = PageRenderer(context)
     look = AutomationPages(context, pages)
     do = AutomationActions(context, look)
+    made = RulePages(context, pages)
     shown: tuple[tuple[str, Handler], ...] = (
         ("/rules", look.rules),
         ("/runs", look.runs),
         ("/runs/{run}", look.run),
         ("/message/{ref}/rules", look.message),
         ("/message/{ref}/run", look.run_now),
+        ("/message/{ref}/rule", made.look),
         ("/part/output/{run}", look.output),
         ("/part/message-rules/{ref}", look.message_rules_part),
         ("/part/asks", look.asks),
@@ -344,6 +413,8 @@ def automation_routes(context: WebContext) -> list[Route]:
         ("/do/reload", do.reload),
         ("/do/abort", do.abort),
         ("/do/run", do.run),
+        ("/do/rule", made.submit),
+        ("/do/rule-remove", made.remove),
     )
     return [
         *(Route(path, answered(pages, handler), methods=["GET"]) for path, handler in shown),

@@ -17,7 +17,7 @@ from typing import Final
 from harken.display import passes_for_you
 from harken.inbox.results import LedgerEntry
 from harken.inbox.views import TimelineItem
-from harken.model import LOCAL, OWNER_ID, REPLIES, RUN, TASK, WATCH, Delivery, DeliveryState, Message, Trust
+from harken.model import LOCAL, OWNER_ID, REPLIES, RUN, TASK, WATCH, Attention, Delivery, DeliveryState, Message, Trust
 from harken.surfaces.web.page.links import OWN_CHANNELS
 
 # From the best to the worst: the first that anyone is in is what the line says.
@@ -178,6 +178,14 @@ def _steps(delivery: Delivery) -> list[LedgerStep]:
 _UNREAD: Final = LedgerView(state="queued", line=LedgerStep(text="no agent has read here yet"), rest="", courses=())
 
 
+_PUSHED: Final[Mapping[Attention, str]] = MappingProxyType(
+    {
+        Attention.WAKE: "pushed: wakes an idle agent",
+        Attention.BOUNDARY: "pushed between two tool calls",
+        Attention.PROMPT: "goes with the next prompt",
+        Attention.COUNT: "not pushed: only counted",
+    }
+)
 AGENT = "agent:"
 
 
@@ -219,6 +227,11 @@ def sender_of(message: Message) -> SenderView:
         origin=_origin(message),
         run=sender.id.removeprefix(RUN) if message.source == LOCAL and sender.id.startswith(RUN) else "",
     )
+
+
+def push_words(message: Message) -> str:
+    """Return how far a message may push, in words."""
+    return "not pushed: unknown sender" if message.trust is Trust.UNKNOWN else _PUSHED[message.attention]
 
 
 def author_name(author: str) -> str:

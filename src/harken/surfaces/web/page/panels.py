@@ -7,6 +7,7 @@ Each route asks the inbox, lets a pure module say it in the words of the page, a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,9 +15,12 @@ from starlette.routing import Route
 
 from harken.errors import HarkenError
 from harken.hosts.registry import connectable
+from harken.inbox.views import MailOverview
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page import pulse, search, sessions, sources
+from harken.surfaces.web.page.links import channel_href, mailbox_href
 from harken.surfaces.web.page.rendering import PageRenderer, answered
+from harken.surfaces.web.page.sidebar import LISTED, NEEDS, VIEWS, WAITING, mailbox_title
 
 
 def panel_routes(context: WebContext) -> list[Route]:
@@ -28,6 +32,7 @@ def panel_routes(context: WebContext) -> list[Route]:
         ("/sources", panels.show_sources),
         ("/pulse", panels.show_pulse),
         ("/search", panels.show_search),
+        ("/part/palette", panels.palette),
     )
     return [Route(path, answered(pages, view), methods=["GET"]) for path, view in views]
 
@@ -85,6 +90,11 @@ class Panels:
             pulse=shown,
         )
 
+    async def palette(self, _request: Request) -> Response:
+        """Answer with everything that the palette leads to."""
+        entries = palette_entries(await self._context.views.overview())
+        return await self._pages.fragment("palette.html.j2", entries=entries)
+
     async def show_search(self, request: Request) -> Response:
         """Show what contains all the words."""
         problem: HarkenError | None = None
@@ -120,6 +130,36 @@ class Panels:
             asked.words, mailbox=asked.mailbox, channel=asked.channel, sender=asked.sender, limit=search.MOST
         )
         return search.results_of(items, asked.words)
+
+
+def palette_entries(overview: MailOverview) -> Sequence[tuple[str, str, str]]:
+    """Return every place: its address, its name, and what it is."""
+    lists = [(f"{LISTED}?view={name}", label, "list") for name, label in VIEWS.items() if name != "open"]
+    return [
+        (LISTED, "Inbox", "list"),
+        *lists,
+        (NEEDS, "Needs you", "list"),
+        (WAITING, "Waiting for an answer", "list"),
+        *((path, title, "page") for path, title in _PAGES),
+        *((mailbox_href(line.name), mailbox_title(line.name), "mailbox") for line in overview.mailboxes),
+        *((mailbox_href(line.name), line.task.task.title, "task") for line in overview.tasks if line.task),
+        *(
+            (channel_href(line.source, line.channel), line.channel or line.source, f"channel of {line.source}")
+            for line in overview.channels
+        ),
+    ]
+
+
+_PAGES: Final = (
+    ("/tasks/new", "New task"),
+    ("/tasks", "Tasks"),
+    ("/sessions", "Sessions"),
+    ("/sources", "Sources"),
+    ("/pulse", "Pulse"),
+    ("/rules", "Rules"),
+    ("/runs", "Runs"),
+    ("/search", "Search"),
+)
 
 
 def _with(names: Sequence[str], chosen: str) -> Sequence[str]:

@@ -27,9 +27,10 @@ from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.guard import MAX_BODY
 from harken.surfaces.web.page.links import mailbox_href, message_href, message_rules_href
 from harken.surfaces.web.page.markdown import body_of, excerpt, rendered, visible
-from harken.surfaces.web.page.messages import author_name, ledger_of, sender_of
+from harken.surfaces.web.page.messages import author_name, ledger_of, push_words, sender_of
 from harken.surfaces.web.page.sidebar import sections_of
 from harken.surfaces.web.shell import StaticFile, static_files
+from harken.verbs.needs import needs_of
 
 OK = 200
 
@@ -57,6 +58,7 @@ class PageRenderer:
             excerpt=excerpt,
             ledger_of=ledger_of,
             sender_of=sender_of,
+            push_words=push_words,
             mailbox_href=mailbox_href,
             message_href=message_href,
             message_rules_href=message_rules_href,
@@ -89,7 +91,8 @@ class PageRenderer:
         """
         since = self._context.ticker.newest if after is None else after
         summary, waiting = await self._context.automation.summary(), await self._context.questions.waiting()
-        sections = sections_of(overview or await self._context.views.overview(), here, summary, waiting.count)
+        needs = len(await needs_of(self._context.call_context()))
+        sections = sections_of(overview or await self._context.views.overview(), here, summary, needs)
         frame = {
             "here": here,
             "title": title,
@@ -109,8 +112,7 @@ class PageRenderer:
     async def sidebar(self, here: str) -> Response:
         """Return the list of places."""
         overview, summary = await self._context.views.overview(), await self._context.automation.summary()
-        waiting = await self._context.questions.waiting()
-        sections = sections_of(overview, here, summary, waiting.count)
+        sections = sections_of(overview, here, summary, len(await needs_of(self._context.call_context())))
         return self.part("sidebar.html.j2", sections=sections, here=here)
 
     async def problem(self, request: Request, error: HarkenError) -> Response:
@@ -135,7 +137,9 @@ def is_part(request: Request) -> bool:
 def when(moment: datetime, style: str = "time") -> Markup:
     """Return a time as an element that the page's script puts into the person's time zone; without it UTC is shown."""
     in_utc = moment.astimezone(UTC)
-    shown = in_utc.strftime({"time": "%H:%M UTC", "day": "%A, %d %B %Y", "full": "%Y-%m-%d %H:%M:%S UTC"}[style])
+    shown = in_utc.strftime(
+        {"time": "%H:%M UTC", "short": "%H:%M UTC", "day": "%A, %d %B %Y", "full": "%Y-%m-%d %H:%M:%S UTC"}[style]
+    )
     return Markup('<time datetime="{}" data-style="{}">{}</time>').format(timestamp(moment), style, shown)
 
 

@@ -6,14 +6,26 @@ like one that has nothing to say. The templates are `panels/rules` and those of 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 
-from harken.automation import ANY, Action, ActionState, Mode, Outcome, Rule, RuleVerdict
+from harken.automation import (
+    ANY,
+    DEFAULT_TOOLS,
+    OWN_FOLDER,
+    SHELL,
+    Action,
+    ActionState,
+    Mode,
+    Outcome,
+    Rule,
+    RuleVerdict,
+)
 from harken.hosts.registry import host_title
 from harken.inbox.automation import ActionDetails, AutomationOverview, RuleCard
 from harken.model import INBOX, LOCAL, Message, Trust
@@ -23,9 +35,7 @@ from harken.surfaces.web.page.markdown import excerpt, visible
 from harken.surfaces.web.page.messages import SenderView, sender_of
 
 BY_HAND: Final = "by hand"
-OWN_FOLDER: Final = "a folder of its own"
 ANY_AGENT: Final = "as configured, else the first that can"
-SHELL: Final = "shell"
 GLANCE_CHARS: Final = 400
 MINUTE: Final = 60
 
@@ -134,6 +144,51 @@ class RuleTrace:
     action: ActionCard | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleForm:
+    """What a person has filled in for a rule."""
+
+    name: str = ""
+    server: str = ""
+    channel: str = ""
+    content: str = ""
+    mode: str = Mode.NOTIFY.value
+    prompt: str = ""
+    agent: str = ""
+    workdir: str = ""
+
+    @classmethod
+    def of(cls, form: Mapping[str, str]) -> Self:
+        """Return what a form says; not trusted."""
+        return cls(**{each: form.get(each, "").strip() for each in cls.__slots__})
+
+    @property
+    def document(self) -> Mapping[str, object]:
+        """The rule as `triggers.json` has it, without what is empty."""
+        is_run = self.mode != Mode.NOTIFY.value
+        found: dict[str, object] = {
+            "name": self.name,
+            "server": self.server,
+            "channel": self.channel,
+            "contentRegex": self.content,
+            "mode": self.mode,
+        }
+        if is_run:
+            found |= {"prompt": self.prompt, "tools": list(DEFAULT_TOOLS), "agent": self.agent, "workdir": self.workdir}
+        return {name: value for name, value in found.items() if value}
+
+
+def rule_form(message: Message) -> RuleForm:
+    """Return a rule about messages like this one: of its source and channel, telling you."""
+    words = re.findall(r"[a-z0-9]+", (message.channel or message.sender.label).lower())
+    return RuleForm(
+        name="-".join(words)[:40] or "new-rule",
+        server="" if message.source == LOCAL else message.source,
+        channel=message.channel,
+        prompt="Find out what this is about. Change nothing.\n\n{{content}}",
+    )
+
+
 def rule_lines(overview: AutomationOverview) -> Sequence[RuleLine]:
     """Return the rules in force, in their order."""
     warned: dict[str, list[str]] = {}
@@ -165,8 +220,8 @@ def action_card(told: ActionDetails, now: datetime) -> ActionCard:
         said=_STATES[it.state],
         reason=visible(it.reason),
         message=glance(told.message),
-        agent=agent_title(order.agent if order else ""),
-        folder=(order.workdir if order else "") or OWN_FOLDER,
+        agent=agent_title(told.runs_on),
+        folder=told.folder or OWN_FOLDER,
         tools=order.tools if order else (),
         has_shell=order is not None and SHELL in order.tools,
         prompt=visible(order.prompt) if order else "",

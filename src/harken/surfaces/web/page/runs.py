@@ -13,13 +13,13 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
-from harken.automation import Action, ActionState, FileChange, OutputPart, RuleVerdict, Run, RunState
+from harken.automation import OWN_FOLDER, Action, ActionState, FileChange, OutputPart, RuleVerdict, Run, RunState
 from harken.inbox.automation import RunCard
 from harken.inbox.results import ReplyRow
 from harken.model import RUN
 from harken.surfaces.web.page.markdown import visible
 from harken.surfaces.web.page.pulse import duration
-from harken.surfaces.web.page.rules import BY_HAND, OWN_FOLDER, MessageGlance, agent_title, glance
+from harken.surfaces.web.page.rules import BY_HAND, MessageGlance, agent_title, glance
 
 _EXPLAINED: Final[Mapping[RunState, str]] = MappingProxyType(
     {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -15,6 +16,11 @@ from harken.surfaces.web.page.links import OWN_CHANNELS, channel_href, mailbox_h
 MOST_SHOWN = 99
 MOST_TASKS = 12
 WAITING = "/waiting"
+LISTED = "/conversations"
+NEEDS = "/needs"
+VIEWS: Mapping[str, str] = MappingProxyType(
+    {"open": "To do", "unread": "Unread", "yours": "For you", "snoozed": "Snoozed", "done": "Done"}
+)
 COUNTED = 100  # of a channel only the newest are looked at
 
 
@@ -56,14 +62,14 @@ class SidebarSection:
 
 
 def sections_of(
-    overview: MailOverview, here: str = "", summary: AutomationSummary | None = None, waiting: int = 0
+    overview: MailOverview, here: str = "", summary: AutomationSummary | None = None, needs: int = 0
 ) -> Sequence[SidebarSection]:
     """Return the list of places; the task at `here` is always in it."""
     return [
         SidebarSection(
             name="Mailboxes",
             is_titled=False,
-            lines=[*(_mailbox(line) for line in overview.mailboxes), *_waiting(waiting, here)],
+            lines=[_inbox(overview), _needs(needs), *(_mailbox(line) for line in overview.mailboxes)],
         ),
         SidebarSection(
             name="Tasks",
@@ -74,35 +80,37 @@ def sections_of(
         ),
         SidebarSection(
             name="Channels",
-            lines=[_channel(line) for line in overview.channels if not _is_own(line)],
+            lines=_channels([line for line in overview.channels if not _is_own(line)]),
             href="/sources",
-            empty="Where messages come from appears here. To listen to an MCP server:",
-            command="harken source add",
+            empty="Where messages come from appears here. To let something post, or to listen:",
+            command="harken source add --help",
         ),
         SidebarSection(name="Harken", lines=_panels(summary), is_titled=False, is_foot=True),
     ]
 
 
-def _waiting(count: int, here: str) -> Sequence[SidebarLine]:
-    """Return the place of what waits for an answer, while something does."""
-    if not count and here != WAITING:
-        return []
-    return [
-        SidebarLine(
-            id="place-waiting",
-            href=WAITING,
-            label="Waiting",
-            icon="expired",
-            badge=_badge(count),
-            waits_for="waiting for an answer",
-            is_asking=bool(count),
-        )
-    ]
+def _inbox(overview: MailOverview) -> SidebarLine:
+    """Return the place of what is to be sorted."""
+    unread = sum(line.unread for line in overview.mailboxes)
+    return SidebarLine(id="place-conversations", href=LISTED, label="Inbox", icon="inbox", unread=_unread(unread))
+
+
+def _needs(count: int) -> SidebarLine:
+    """Return the place of what needs the person."""
+    return SidebarLine(
+        id="place-needs",
+        href=NEEDS,
+        label="Needs you",
+        icon="expired",
+        badge=_badge(count),
+        waits_for="waiting for you",
+        is_asking=bool(count),
+    )
 
 
 def mailbox_title(name: Mailbox) -> str:
     """Return what people call a mailbox."""
-    return {INBOX: "Inbox", REPLIES: "Replies"}.get(name, name)
+    return {INBOX: "All messages", REPLIES: "Replies"}.get(name, name)
 
 
 def _mailbox(line: MailboxLine) -> SidebarLine:
@@ -110,7 +118,7 @@ def _mailbox(line: MailboxLine) -> SidebarLine:
         line,
         href=mailbox_href(line.name),
         label=mailbox_title(line.name),
-        icon={INBOX: "inbox", REPLIES: "replies"}.get(line.name, "mailbox"),
+        icon={INBOX: "mailbox", REPLIES: "replies"}.get(line.name, "mailbox"),
     )
 
 
@@ -176,14 +184,21 @@ _STATES: Mapping[str, str] = MappingProxyType(
 )
 
 
-def _channel(line: ChannelLine) -> SidebarLine:
+def _channels(lines: Sequence[ChannelLine]) -> Sequence[SidebarLine]:
+    """Return the channels; where two have one name, each says where it is."""
+    names = Counter(line.channel or line.source for line in lines)
+    return [_channel(line, is_alone=names[line.channel or line.source] == 1) for line in lines]
+
+
+def _channel(line: ChannelLine, *, is_alone: bool) -> SidebarLine:
     name = line.channel or line.source
+    where = "this machine" if line.source == LOCAL else line.source
     return SidebarLine(
         id=f"place-{line.source}/{line.channel}",
         href=channel_href(line.source, line.channel),
         label=name,
         icon="channel",
-        note=line.source if line.source not in (name, LOCAL) else "",
+        note="" if is_alone and line.source in (name, LOCAL) else where,
         unread=_unread(line.unread, "+" if line.unread >= COUNTED else ""),
     )
 

@@ -21,11 +21,11 @@ from starlette.routing import Route
 from harken.errors import NotFound, TooLong, UserError
 from harken.inbox.results import SendResult, TaskProgress
 from harken.inbox.views import MailOverview, Timeline, TimelineItem
-from harken.model import INBOX, LOCAL, REPLIES, TASK, DeliveryState, Mailbox, TaskState, fresh_id
+from harken.model import LOCAL, REPLIES, TASK, DeliveryState, Mailbox, TaskState, fresh_id
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page.links import PageScope, mailbox_href, message_href, place_of
 from harken.surfaces.web.page.markdown import piece_of, visible
-from harken.surfaces.web.page.messages import ledger_of
+from harken.surfaces.web.page.messages import ledger_of, sender_of
 from harken.surfaces.web.page.rendering import (
     SEE_OTHER,
     Handler,
@@ -36,8 +36,8 @@ from harken.surfaces.web.page.rendering import (
     number,
     once_key,
 )
+from harken.surfaces.web.page.sidebar import LISTED, mailbox_title
 from harken.surfaces.web.page.sidebar import WAITING as HERE
-from harken.surfaces.web.page.sidebar import mailbox_title
 from harken.surfaces.web.shell import static_route
 
 AROUND: Final = 25  # messages shown after the one that an address names
@@ -54,6 +54,7 @@ class TimelineContext:
     why_not: str = ""
     note: str = ""
     task: TaskProgress | None = None
+    conversation: str = ""  # its newest message, where the timeline is of one
 
 
 def days_of(timeline: Timeline) -> Sequence[Sequence[TimelineItem]]:
@@ -69,8 +70,8 @@ class TimelinePages:
         self._pages = pages
 
     async def home(self, _request: Request) -> Response:
-        """Answer that the inbox comes first."""
-        return RedirectResponse(mailbox_href(INBOX), SEE_OTHER)
+        """Answer that the list of conversations comes first."""
+        return RedirectResponse(LISTED, SEE_OTHER)
 
     async def mailbox(self, request: Request) -> Response:
         """Answer with the timeline of a mailbox, newest or around a message."""
@@ -98,6 +99,24 @@ class TimelinePages:
             overview=await self._context.views.overview(),
             why_not=f"What is said here comes from {origin}. To answer a message there, choose Reply on it (r).",
             note=f"from {origin}",
+        )
+        return await self._timeline(request, place, setting)
+
+    async def conversation(self, request: Request) -> Response:
+        """Answer with the messages of one conversation."""
+        after = self._context.ticker.newest
+        place = place_of(request.query_params)
+        newest = (await self._read(place)).items
+        if not place.thread or not newest:
+            raise NotFound("There is no such conversation.", "The list shows those that exist.")
+        item = newest[-1]
+        setting = TimelineContext(
+            title=sender_of(item.message).name,
+            after=after,
+            overview=await self._context.views.overview(),
+            why_not="To answer, choose Reply on a message (r).",
+            note=sender_of(item.message).origin,
+            conversation=item.message.id,
         )
         return await self._timeline(request, place, setting)
 
@@ -233,7 +252,11 @@ class TimelinePages:
     async def _has_more(self, place: PageScope, shown: Timeline, *, is_past: bool) -> bool:
         """Whether something is unseen that is not among what is shown."""
         in_place = partial(
-            self._context.views.has_unseen, mailbox=place.mailbox, source=place.source, channel=place.channel
+            self._context.views.has_unseen,
+            mailbox=place.mailbox,
+            source=place.source,
+            channel=place.channel,
+            thread=place.thread,
         )
         is_before = shown.older > 1 and await in_place(up_to=shown.older - 1)
         return is_before or (is_past and await in_place(since=shown.newest + 1))
@@ -249,7 +272,13 @@ class TimelinePages:
 
     async def _read(self, place: PageScope, *, before: int = 0, after: int | None = None) -> Timeline:
         return await self._context.views.timeline(
-            mailbox=place.mailbox, source=place.source, channel=place.channel, before=before, after=after, limit=PAGE
+            mailbox=place.mailbox,
+            source=place.source,
+            channel=place.channel,
+            thread=place.thread,
+            before=before,
+            after=after,
+            limit=PAGE,
         )
 
 
@@ -307,6 +336,7 @@ class MessageActions:
             mailbox=place.mailbox,
             source=place.source,
             channel=place.channel,
+            thread=place.thread,
             since=number(form.get("since")),
             up_to=number(form.get("up_to")),
         )
@@ -351,6 +381,7 @@ def page_routes(context: WebContext) -> list[Route]:
         ("/", look.home),
         ("/m/{mailbox:path}", look.mailbox),
         ("/c/{source}/{channel:path}", look.channel),
+        ("/conversation", look.conversation),
         ("/message/{ref}", look.message),
         ("/part/items", look.items),
         ("/part/item/{ref}", look.item),
@@ -417,8 +448,10 @@ class WaitingPages:
 
     async def settle(self, request: Request) -> Response:
         """Note that a message needs no answer."""
-        ref = (await form_of(request)).get("ref", "")
-        [message] = await self._context.questions.settle(self._context.call_context().caller, [ref])
+        form = await form_of(request)
+        [message] = await self._context.questions.settle(self._context.call_context().caller, [form.get("ref", "")])
+        if form.get("is_brief"):
+            return self._pages.part("done.html.j2", said="It needs no answer.", action="", back={})
         if not is_part(request):
             return RedirectResponse(HERE, SEE_OTHER)
         return await self._pages.fragment("item_part.html.j2", item=await self._context.views.item(message))

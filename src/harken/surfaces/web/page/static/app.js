@@ -1,6 +1,6 @@
 // What the page does by itself: it follows the stream, adds what is new, and writes times in the person's zone.
 // Everything it shows comes from the server as HTML. Writing and keys are in writing.js, which hears of changes here
-// by events on the body: message-changed, task-changed, session-changed, automation-changed (rules, actions, runs), and
+// by events on the body: message-changed, conversation-changed, task-changed, session-changed, automation-changed (rules, actions, runs), and
 // ledger-changed with a message's id.
 "use strict";
 
@@ -22,6 +22,7 @@
     return at.toLocaleDateString([], { weekday: "long", day: "numeric", month: "long", year });
   };
   const STYLES = {
+    short: (at) => sameDay(at, new Date()) ? STYLES.time(at) : at.toLocaleDateString([], { day: "numeric", month: "short" }),
     time: (at) => at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }),
     day: dayName,
     full: (at) => at.toLocaleString([], { dateStyle: "medium", timeStyle: "medium" }),
@@ -55,7 +56,12 @@
     drawDays();
     localiseTimes();
     const mark = document.querySelector(".place.is-unread") ? "• " : "";
-    document.title = mark + document.title.replace(/^• /, "");
+    const asked = document.querySelector("#place-needs .badge")?.textContent || "";
+    document.title = (asked && `(${asked}) `) + mark + document.title.replace(/^(\(\d+\+?\) )?(• )?/, "");
+    const icon = document.querySelector("link[rel=icon]");
+    icon.dataset.calm ||= icon.href;
+    icon.href = asked ? icon.dataset.asking : icon.dataset.calm;
+    navigator.setAppBadge?.(Number.parseInt(asked || "0", 10)).catch(() => {});
   }
 
   // Scrolling: at the bottom it stays there, elsewhere nothing moves -----------------------------------------------
@@ -191,7 +197,7 @@
     if (hasNews) { hasNews = false; fetchNew(); }
   }
 
-  const isHere = (data) => page.dataset.mailbox
+  const isHere = (data) => page.dataset.thread ? data.source === page.dataset.source && data.thread === page.dataset.thread : page.dataset.mailbox
     ? data.mailbox === page.dataset.mailbox
     : Boolean(page.dataset.source) && data.source === page.dataset.source && data.channel === page.dataset.channel;
 
@@ -207,6 +213,7 @@
       soon("message-changed");
     },
     "question.changed": (data) => { stale.add(data.message_id); soon("message-changed"); },
+    "conversation.changed": () => soon("conversation-changed"),
     "task.changed": () => soon("task-changed"),
     "session.changed": () => soon("session-changed"),
     "reset": () => location.reload(),
@@ -247,7 +254,7 @@
   function catchUp() {
     wasLost = false;
     hasNews = true;
-    ["message-changed", "task-changed", "session-changed", "automation-changed"].forEach(soon);
+    ["message-changed", "task-changed", "session-changed", "automation-changed", "conversation-changed"].forEach(soon);
   }
 
   function disconnect() { stream?.abort(); stream = null; }

@@ -6,9 +6,9 @@
   const page = document.body;
   const byId = (id) => document.getElementById(id);
   const form = byId("composer"), field = byId("text"), outlook = byId("outlook");
-  const items = () => [...document.querySelectorAll(".item")];
+  const items = () => [...document.querySelectorAll(".item, .row")];
   const ask = (url) => harken.ask(url, { headers: { "HX-Request": "true" } }).catch(() => null);
-  const chosen = () => document.activeElement?.closest(".item");
+  const chosen = () => document.activeElement?.closest(".item, .row");
 
   // How much may still be written: told when it gets close. The daemon counts characters, a browser half of some.
   const CLOSE = 0.9;
@@ -138,6 +138,7 @@
   function startComposer() {
     if (!form) return;
     restoreDraft();
+    if (location.hash === "#reply") replyTo(items().findLast((item) => item.querySelector("[data-reply]")));
     tellRoom(form);
     arrange();
     field.addEventListener("input", () => { grow(); saveDraft(); if (isTold) { isTold = false; foretell(); } });
@@ -183,12 +184,12 @@
 
   // Keys and clicks --------------------------------------------------------------------------------------------------
 
-  const PLACES = { i: "/m/inbox", w: "/waiting", t: "/tasks", s: "/sessions", p: "/pulse", r: "/rules", u: "/runs" };
+  const PLACES = { i: "/conversations", m: "/m/inbox", n: "/needs", w: "/waiting", t: "/tasks", s: "/sessions", p: "/pulse", r: "/rules", u: "/runs" };
   let chordAt = 0;
 
   function step(by) {
     const all = items(), at = all.indexOf(chosen());
-    const next = at < 0 ? all.at(-1) : all[Math.min(Math.max(at + by, 0), all.length - 1)];
+    const next = at < 0 ? all.at(byId("rows") ? 0 : -1) : all[Math.min(Math.max(at + by, 0), all.length - 1)];
     next?.focus();
     next?.scrollIntoView({ block: "nearest" });
   }
@@ -216,16 +217,16 @@
   }
 
   document.addEventListener("keydown", (event) => {
-    if (event.isComposing || event.ctrlKey || event.metaKey || byId("keys").open) return;
+    if (event.isComposing || event.ctrlKey || event.metaKey || document.querySelector("dialog[open]")) return;
     if (event.altKey) {
       if (event.code === "KeyH" && form && !form.hidden) { event.preventDefault(); byId("priority").click(); }
       return;
     }
     if (event.key === "Escape") return leave(event);
     if (event.target.closest("input, textarea, select, [contenteditable]")) return;
-    const isItem = event.target.matches(".item");
+    const isItem = event.target.matches(".item, .row");
     if (Date.now() - chordAt < CHORD_MS && PLACES[event.key]) { location.href = PLACES[event.key]; return; }
-    const act = KEYS[event.key] || (isItem && { ArrowDown: KEYS.j, ArrowUp: KEYS.k, Enter: KEYS.o }[event.key]);
+    const act = KEYS[event.key] || (isItem && { ArrowDown: KEYS.j, ArrowUp: KEYS.k, ...(event.target.matches(".item") && { Enter: KEYS.o }) }[event.key]);
     if (act) { event.preventDefault(); act(); }
   });
 

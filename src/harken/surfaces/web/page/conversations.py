@@ -1,0 +1,283 @@
+"""The list of conversations, and what you do with them: be done, put off, put back, keep unread, allow a sender.
+
+A row says who spoke last, a person or a machine, how often, what is unread, and in words what keeps a message from
+being pushed. What is done can be undone: the answer to it carries where each conversation was. The use cases are those
+of the command line (`inbox/conversations.py`, `inbox/access.py`); this only reads forms and renders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from harken.errors import UserError
+from harken.inbox.conversations import MailConversation, SortedConversation
+from harken.model import LOCAL, Attention, Message, Trust, timestamp
+from harken.sources.registry import kinds
+from harken.sources.source import SourceReport, Speakers
+from harken.surfaces.web.context import WebContext
+from harken.surfaces.web.page.links import conversation_href
+from harken.surfaces.web.page.messages import SenderView, push_words, sender_of
+from harken.surfaces.web.page.rendering import (
+    SEE_OTHER,
+    Handler,
+    PageRenderer,
+    answered,
+    form_of,
+    is_part,
+    number,
+)
+from harken.surfaces.web.page.sidebar import LISTED as HERE
+from harken.surfaces.web.page.sidebar import VIEWS
+
+ROWS: Final = 50
+_EMPTY: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "open": ("Nothing left to do", "What comes next appears here by itself."),
+        "unread": ("Everything is read", "What is new appears here by itself."),
+        "yours": ("Nothing is for you", "Answers of agents, questions and what people write to you appear here."),
+        "snoozed": ("Nothing is put off", "Press s on a conversation, and it comes back when you want it."),
+        "done": ("Nothing is done yet", "Press e on a conversation: it stays here until somebody writes in it."),
+    }
+)
+_MOST_BACK: Final = 40_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationRow:
+    """A conversation as the list shows it. `speaker` is `person`, `machine`, `agent` or `you`."""
+
+    id: str
+    href: str
+    sender: SenderView
+    speaker: str
+    count: int
+    is_unread: bool
+    is_asked: bool
+    is_high: bool
+    is_due: bool
+    until: datetime | None
+    message: Message
+    push: str
+    can_allow: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationList:
+    """A part of a list: its rows, where it goes on, and what is said where there are none."""
+
+    view: str
+    views: Mapping[str, str]
+    counts: Mapping[str, int]
+    rows: Sequence[ConversationRow]
+    older: int
+    is_first: bool
+    next_due: datetime | None
+    is_new_here: bool
+    empty_title: str
+    empty_hint: str
+
+
+def speaker_of(message: Message, sources: Mapping[str, Speakers]) -> str:
+    """Return who speaks: a person, a machine, an agent, or you."""
+    view = sender_of(message)
+    if view.is_you:
+        return "you"
+    if view.is_agent:
+        return "agent"
+    # What people write wakes: of a source that is configured no more that is all there is to go by.
+    usual = Speakers.PEOPLE if message.attention is Attention.WAKE and message.source != LOCAL else Speakers.MACHINES
+    return "person" if sources.get(message.source, usual) is Speakers.PEOPLE else "machine"
+
+
+def speakers(reports: Sequence[SourceReport]) -> Mapping[str, Speakers]:
+    """Return who speaks through each source."""
+    known = kinds().by_name
+    return {each.name: known[each.kind].speakers for each in reports if each.kind in known}
+
+
+def rows_of(
+    found: Sequence[MailConversation], sources: Mapping[str, Speakers], now: datetime
+) -> Sequence[ConversationRow]:
+    """Return conversations as the list shows them."""
+    return [_row(each, sources, now) for each in found]
+
+
+def _row(each: MailConversation, sources: Mapping[str, Speakers], now: datetime) -> ConversationRow:
+    message = each.newest
+    is_unknown = message.trust is Trust.UNKNOWN and message.source != LOCAL
+    return ConversationRow(
+        id=message.id,
+        href=conversation_href(each.key.source, each.key.thread),
+        sender=sender_of(message),
+        speaker=speaker_of(message, sources),
+        count=each.count,
+        is_unread=bool(each.unread or each.is_marked),
+        is_asked=each.is_asked,
+        is_high=message.priority.value == "high",
+        is_due=each.until is not None and each.until <= now,
+        until=each.until,
+        message=message,
+        push=push_words(message) if message.trust is Trust.UNKNOWN or message.attention is Attention.COUNT else "",
+        can_allow=is_unknown,
+    )
+
+
+class ConversationPages:
+    """What you look at and do."""
+
+    def __init__(self, context: WebContext, pages: PageRenderer) -> None:
+        self._context = context
+        self._pages = pages
+
+    async def look(self, request: Request) -> Response:
+        """Answer with the list."""
+        after = self._context.ticker.newest
+        view = request.query_params.get("view", "open")
+        if view not in VIEWS:
+            raise UserError("There is no such list.", "Go back to: /conversations")
+        listed = await self._listed(request, view)
+        return await self._pages.page(
+            "conversations.html.j2",
+            here=HERE,
+            title=VIEWS[view] if view != "open" else "Inbox",
+            after=after,
+            listing=listed,
+        )
+
+    async def rows(self, request: Request) -> Response:
+        """Answer with the rows of the list as they are now, or with those that follow."""
+        view = request.query_params.get("view", "open")
+        return await self._pages.fragment("conversation_rows.html.j2", listing=await self._listed(request, view))
+
+    async def sort(self, request: Request) -> Response:
+        """Put conversations somewhere, and say how that is undone."""
+        form = await form_of(request)
+        refs, what = [each for each in form.get("refs", "").split(",") if each], form.get("what", "")
+        use, caller = self._context.call_context().conversations, self._context.call_context().caller
+        if what in ("unread", "read"):
+            await use.mark(caller, refs, is_unread=what == "unread")
+            return self._said(request, f"{_counted(refs)} {'unread' if what == 'unread' else 'read'}.", "")
+        if what == "done":
+            done = await use.done(caller, refs)
+            return self._said(request, f"{_counted(done)} done.", _back(done))
+        if what == "snooze":
+            done = await use.snooze(caller, refs, until=_moment(form.get("until", "")))
+            return self._said(request, f"{_counted(done)} put off until", _back(done), until=done[0].until)
+        if what == "reopen":
+            done = await use.reopen(caller, refs)
+            return self._said(request, f"{_counted(done)} in the list again.", _back(done))
+        raise UserError("That cannot be done with a conversation.", "Load the page again.")
+
+    async def undo(self, request: Request) -> Response:
+        """Put conversations back to where they were."""
+        back = (await form_of(request)).get("back", "")[:_MOST_BACK]
+        context = self._context.call_context()
+        use, caller = context.conversations, context.caller
+        lines = [[*line.split(" "), "", ""][:4] for line in back.split(",") if line]
+        for state, put in (("done", use.done), ("open", use.reopen), ("sent", use.reopen)):
+            if refs := [ref for ref, was, *_ in lines if was == state]:
+                await put(caller, refs)
+        for ref, was, until, _ in lines:
+            if was == "snoozed":
+                await use.snooze(caller, [ref], until=_moment(until))
+        if refs := [ref for ref, *rest in lines if "unread" in rest]:
+            await use.mark(caller, refs, is_unread=True)
+        return self._said(request, "Undone.", "")
+
+    async def allow(self, request: Request) -> Response:
+        """Let the sender of a message reach agents, or no longer."""
+        form = await form_of(request)
+        message = (await self._context.views.item(form.get("ref", ""))).message
+        access, caller = self._context.call_context().access, self._context.call_context().caller
+        decide = access.deny if form.get("deny") else access.allow
+        rule = await decide(caller, message.sender.id, source=message.source)
+        what = "is only counted from now on" if form.get("deny") else "may reach your agents from now on"
+        other = "" if form.get("deny") else "1"
+        said = f"{rule.sender} of {rule.source} {what}."
+        return self._pages.part("toast.html.j2", said=said, back="", until=None, deny_ref=message.id, deny=other)
+
+    async def mute(self, request: Request) -> Response:
+        """Keep the sender of a message from being pushed, or no longer."""
+        form = await form_of(request)
+        message = (await self._context.views.item(form.get("ref", ""))).message
+        access, caller = self._context.call_context().access, self._context.call_context().caller
+        if form.get("undo"):
+            await access.unmute(caller, "sender", message.sender.id)
+            return self._pages.part("done.html.j2", said="Not muted any more.", action="", back={})
+        await access.mute(caller, "sender", message.sender.id)
+        said = f"{message.sender.id} is muted: what they say is stored, and not pushed."
+        back = {"ref": message.id, "undo": "1"}
+        return self._pages.part("done.html.j2", said=said, action="/do/mute", back=back)
+
+    async def _listed(self, request: Request, view: str) -> ConversationList:
+        context, now = self._context.call_context(), self._context.clock.now()
+        before = number(request.query_params.get("before"))
+        found = await context.conversations.list(view, before=before, limit=ROWS)
+        counts = await context.conversations.counts()
+        title, hint = _EMPTY[view if view in _EMPTY else "open"]
+        return ConversationList(
+            view=view,
+            views=VIEWS,
+            counts={state.value: count for state, count in counts.by_state.items()},
+            rows=rows_of(found, speakers(context.sources()), now),
+            older=found[-1].position if len(found) >= ROWS and view != "snoozed" else 0,
+            is_first=not before,
+            next_due=counts.next_due,
+            is_new_here=not any(counts.by_state.values()),
+            empty_title=title,
+            empty_hint=hint,
+        )
+
+    def _said(self, request: Request, said: str, back: str, *, until: datetime | None = None) -> Response:
+        if not is_part(request):
+            return RedirectResponse(HERE, SEE_OTHER)
+        return self._pages.part("toast.html.j2", said=said, back=back, until=until, deny_ref="", deny="")
+
+
+def _counted(which: Sequence[object]) -> str:
+    return "1 conversation is" if len(which) == 1 else f"{len(which)} conversations are"
+
+
+def _back(done: Sequence[SortedConversation]) -> str:
+    """Return what undoes something: each conversation with where it was."""
+    return ",".join(map(_was, done))
+
+
+def _was(each: SortedConversation) -> str:
+    was = each.conversation
+    until = f" {timestamp(was.until)}" if was.until else ""
+    unread = " unread" if was.unread or was.is_marked else ""
+    return f"{each.message} {was.state.value}{until}{unread}"
+
+
+def _moment(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise UserError("That is no time.", "Choose one of the list, or a date and a time.") from exc
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def conversation_routes(context: WebContext) -> list[Route]:
+    """Return the routes of the list."""
+    pages = PageRenderer(context)
+    each = ConversationPages(context, pages)
+    shown: tuple[tuple[str, Handler], ...] = ((HERE, each.look), ("/part/conversations", each.rows))
+    done: tuple[tuple[str, Handler], ...] = (
+        ("/do/sort", each.sort),
+        ("/do/undo", each.undo),
+        ("/do/allow", each.allow),
+        ("/do/mute", each.mute),
+    )
+    return [
+        *(Route(path, answered(pages, handler), methods=["GET"]) for path, handler in shown),
+        *(Route(path, answered(pages, handler), methods=["POST"]) for path, handler in done),
+    ]

@@ -1,0 +1,92 @@
+"""The list of what needs you: each entry with its age, its main action, and a way to put it away.
+
+What is in it is decided by `verbs/needs.py`, for the command line too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from harken.inbox.questions import ago
+from harken.model import Message
+from harken.surfaces.web.context import WebContext
+from harken.surfaces.web.page.links import conversation_href, message_href
+from harken.surfaces.web.page.rendering import Handler, PageRenderer, answered, form_of
+from harken.surfaces.web.page.sidebar import NEEDS as HERE
+from harken.verbs.needs import NeedKind, needs_of
+
+ICONS: Final[Mapping[NeedKind, str]] = MappingProxyType(
+    {
+        NeedKind.CONFIRM: "rules",
+        NeedKind.QUESTION: "person",
+        NeedKind.REPLY: "failed",
+        NeedKind.SIGN_IN: "known",
+        NeedKind.SOURCE: "sources",
+        NeedKind.SENDER: "unknown",
+    }
+)
+
+
+def thread_href(message: Message) -> str:
+    """Return where the messages around one are read."""
+    if message.mailbox.startswith("task:"):
+        return message_href(message)
+    return conversation_href(message.source, message.thread or message.id)
+
+
+class NeedPages:
+    """What you look at and do."""
+
+    def __init__(self, context: WebContext, pages: PageRenderer) -> None:
+        self._context = context
+        self._pages = pages
+
+    async def look(self, _request: Request) -> Response:
+        """Answer with what needs you, the oldest first."""
+        after, now = self._context.ticker.newest, self._context.clock.now()
+        needs = await needs_of(self._context.call_context())
+        ages = {each.key: ago(each.since, now) if each.since else "" for each in needs}
+        return await self._pages.page(
+            "panels/needs.html.j2",
+            here=HERE,
+            title="Needs you",
+            after=after,
+            needs=needs,
+            ages=ages,
+            icons=ICONS,
+            thread_href=thread_href,
+        )
+
+    async def put_away(self, request: Request) -> Response:
+        """Put an entry away, or show it again."""
+        form = await form_of(request)
+        context, is_undone = self._context.call_context(), bool(form.get("undo"))
+        key = form.get("key", "")
+        await context.access.put_away(context.caller, [key], is_undone=is_undone)
+        said = "It is in the list again." if is_undone else "Put away. It comes back when it happens again."
+        back = {} if is_undone else {"key": key, "undo": "1"}
+        return self._pages.part("done.html.j2", said=said, action="/do/put-away", back=back)
+
+    async def retry(self, request: Request) -> Response:
+        """Try a reply that could not be sent once more."""
+        context = self._context.call_context()
+        reply = (await form_of(request)).get("reply", "")
+        await context.replies.retry(context.caller, [reply], is_unsent=False)
+        return self._pages.part("done.html.j2", said="It is tried once more, now.", action="", back={})
+
+
+def need_routes(context: WebContext) -> list[Route]:
+    """Return the routes of what needs you."""
+    pages = PageRenderer(context)
+    each = NeedPages(context, pages)
+    done: tuple[tuple[str, Handler], ...] = (("/do/put-away", each.put_away), ("/do/retry", each.retry))
+    return [
+        Route(HERE, answered(pages, each.look), methods=["GET"]),
+        *(Route(path, answered(pages, handler), methods=["POST"]) for path, handler in done),
+    ]

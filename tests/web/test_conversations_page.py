@@ -1,0 +1,69 @@
+"""The list of conversations as the daemon sends it: what a row says, what hostile text can do, what is refused."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from selectolax.lexbor import LexborHTMLParser
+
+from tests.loss.rig import Served
+from tests.web.test_page import HOSTILE, Browser, one, said
+
+
+@pytest.fixture
+def browser(daemon: Served) -> Browser:
+    """A signed-in browser at a daemon with two conversations; the older one is hostile."""
+    browser = Browser(daemon.start())
+    for number in range(2):
+        daemon.call("send", text=f"{HOSTILE} {number}", sender=HOSTILE[:60], conversation=HOSTILE)
+    daemon.call("send", text="hello", sender="anna")
+    return browser
+
+
+def test_row_says_who_how_often_and_what_and_leads_to_the_messages(browser: Browser) -> None:
+    """The address of a conversation is made of what its source says; it stays an address, and text stays text."""
+    page = browser.page("/conversations")
+    assert [node.text().strip() for node in page.css(".row-count")] == ["2"]
+    assert not page.css("#rows img, #rows script")
+    href = page.css(".row-what")[1].attributes["href"] or ""
+    assert parse_qs(urlsplit(href).query)["source"] == ["local"]
+    shown = browser.page(href)
+    assert len(shown.css(".item")) == 2
+    assert not shown.css(".item script, .item img")
+    assert said(page, "#count-open") == "2"
+
+
+def test_what_is_done_can_be_undone_by_what_the_answer_says(browser: Browser) -> None:
+    """A slip of the hand must cost nothing, several at once included."""
+    refs = [node.attributes["data-ref"] or "" for node in browser.page("/conversations").css(".row")]
+    told = browser.post("/do/sort", {"what": "done", "refs": ",".join(refs)}, is_part=True)
+    assert "2 conversations are done." in told.text
+    assert not browser.page("/conversations").css(".row")
+    back = one(LexborHTMLParser(told.text), "input[name=back]").attributes["value"] or ""
+    assert "Undone" in browser.post("/do/undo", {"back": back}, is_part=True).text
+    rows = browser.page("/conversations").css(".row.is-unread")
+    assert [node.attributes["data-ref"] for node in rows] == refs
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/do/sort", {"what": "done", "refs": ""}),
+        ("/do/sort", {"what": "burn", "refs": "1"}),
+        ("/do/sort", {"what": "snooze", "refs": "1", "until": "soon"}),
+        ("/do/sort", {"what": "snooze", "refs": "1", "until": "2001-01-01T00:00:00Z"}),
+        ("/do/undo", {"back": "m-nothing open"}),
+        ("/do/allow", {"ref": "m-nothing"}),
+    ],
+)
+def test_form_that_makes_no_sense_changes_nothing(browser: Browser, path: str, fields: dict[str, str]) -> None:
+    """What a page sends is not trusted, and a refusal says what to do."""
+    assert browser.post(path, fields, is_part=True).status in (404, 422)
+    assert len(browser.page("/conversations").css(".row")) == 2
+
+
+def test_address_of_nothing_says_so(browser: Browser) -> None:
+    """A conversation that retention took, or a list that never was, is no empty page."""
+    browser.get("/conversation?source=local&thread=none", 404)
+    browser.get("/conversations?view=none", 422)
