@@ -6,7 +6,6 @@ BIN := $(VENV)/bin
 INTEROP := tests/interop
 HOSTS := tests/hosts
 UV ?= $(BIN)/uv
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPILE := $(UV) pip compile pyproject.toml --quiet --no-config --universal --python-version 3.11 \
 	--generate-hashes --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 
@@ -14,12 +13,13 @@ COMPILE := $(UV) pip compile pyproject.toml --quiet --no-config --universal --py
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-hosts soak fuzz check bench fmt lock clean
+.PHONY: help run test test-hosts soak fuzz check bench record fmt lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.installed ## install what is needed and start Harken
+	@printf 'Starting Harken ...\n'
 	@$(BIN)/harken up
 	@printf '\nHere the command is %s; put its folder on PATH, or write it out.\n' '$(BIN)/harken'
 
@@ -45,13 +45,18 @@ check: $(VENV)/.installed-dev ## style, types, import contract and ratchets: wha
 # SOAK_SITUATIONS=3 plays that many on each host instead of 20, SOAK_KILLS=20 so many kills instead of 300; SOAK_SEED
 # repeats a run.
 soak: $(VENV)/.installed-dev $(HOSTS)/node_modules/.installed ## run the tests that take minutes, up to an hour
-	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -m "slow or soak" $(ARGS)
+	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -m "slow or soak or hypothesis" \
+		--hypothesis-profile soak $(ARGS)
 
 fuzz: $(VENV)/.installed-dev ## try hostile bytes on every door, 200,000 cases each (ARGS="--seconds 60 mail")
 	$(BIN)/python scripts/fuzz.py $(ARGS)
 
 bench: $(VENV)/.installed-dev ## measure against the budgets
 	$(BIN)/python scripts/apart.py $(BIN)/python -m bench $(ARGS)
+
+record: $(VENV)/.installed-dev ## make the pictures of the README anew, where they are older than what they show
+	@scripts/browser.sh
+	$(BIN)/python scripts/apart.py $(BIN)/python scripts/record.py $(ARGS)
 
 fmt: $(VENV)/.installed-dev ## format, and fix what can be fixed without thought
 	$(BIN)/ruff format .
@@ -68,17 +73,16 @@ clean: ## remove caches and build output (.venv stays)
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Harken needs Python 3.11 or newer. Try: make run PYTHON=python3.12" \
 		if sys.version_info < (3, 11) else 0)'
-	$(PYTHON) -m venv $(VENV)
+	@printf 'Making %s ...\n' '$(VENV)'
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
-	$(PIP) install --require-hashes --requirement requirements.lock
-	$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(BIN)/python scripts/install.py requirements.lock
 	@touch $@
 
 # The dev lock contains the other one, so it serves for both.
 $(VENV)/.installed-dev: requirements-dev.lock pyproject.toml | $(BIN)/python
-	$(PIP) install --require-hashes --requirement requirements-dev.lock
-	$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(BIN)/python scripts/install.py requirements-dev.lock
 	@touch $@ $(VENV)/.installed
 
 # The inspector, an MCP client that others wrote, and the agent hosts, under the node that comes with the dev lock. Its

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from bench.plan import Plan
@@ -12,13 +13,23 @@ from bench.rows import Row, Unit, least
 from bench.samples import samples
 
 PYTHON: Final = (sys.executable, "-c", "pass")
+SCRIPT: Final = str(Path(sys.executable).with_name("harken"))  # as it is installed for people
 
 
 def measure(plan: Plan) -> Iterator[Row]:
     """Measure commands against an interpreter that does nothing."""
     home = plan.home("commands")
-    harken = (sys.executable, "-m", "harken")
-    verbs = {"version": (*harken, "version"), "send": (*harken, "send", "hello", "--home", str(home))}
+    at = ("--home", str(home))
+    tab = ("env", f"COMP_WORDS=harken read --home {home} m", "COMP_CWORD=4", "_HARKEN_COMPLETE=bash_complete", SCRIPT)
+    verbs = {
+        "version": (SCRIPT, "version"),
+        "send": (SCRIPT, "send", "hello", *at),
+        "list": (SCRIPT, "list", *at),
+        "read": (SCRIPT, "read", "1", *at),
+        "status": (SCRIPT, "status", *at),
+        "wait": (SCRIPT, "wait", "--timeout", "0", *at),
+        "completion": tab,
+    }
     with serving(home):
         for verb, command in verbs.items():
             bare, taken = [], []
@@ -27,7 +38,7 @@ def measure(plan: Plan) -> Iterator[Row]:
                 taken.append(time_to_end(command))
             yield Row(
                 name=f"cli-{verb}",
-                what=f"harken {verb}",
+                what=f"harken {verb}" if verb != "completion" else "Tab after harken read",
                 unit=Unit.MILLISECONDS,
                 value=least(samples(taken)),
                 reference_name="python -c pass",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from bench.samples import samples
 from bench.stored import CHANNELS, message
 from harken.clock import SystemClock
 from harken.inbox.caller import Bounds, Caller, Role
+from harken.inbox.conversations import Conversations
 from harken.inbox.inbox import Inbox
 from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import NewTask, Tasks
@@ -35,27 +37,42 @@ OWNER: Final = Caller(role=Role.OWNER)
 AGENT: Final = Reader(consumer=Consumer("claude-code"), session=SessionKey("bench"))
 # Fifty messages in both, and a line for each task: 255 lines against 55 or so.
 BUDGET: Final = Budget(at_most=5)
+LIST_BUDGET: Final = Budget(at_most=1.5)
 
 
 def measure(plan: Plan) -> Iterator[Row]:
     """Measure the list and the newest messages with 10,000 messages and 200 tasks, against 100 and 5."""
-    yield anyio.run(_measure, plan, backend_options={"use_uvloop": True})
+    yield from anyio.run(_measure, plan, backend_options={"use_uvloop": True})
 
 
-async def _measure(plan: Plan) -> Row:
+async def _measure(plan: Plan) -> Sequence[Row]:
     small, large = list[float](), list[float]()
+    few_listed, all_listed = list[float](), list[float]()
     many = (min(MUCH[0], plan.size.messages), MUCH[1] if plan.size.messages >= MUCH[0] else LITTLE[1])
     async with (
         _looked_at(plan.home("page-few"), *LITTLE) as few,
         _looked_at(plan.home("page-many"), *many) as full,
     ):
         for _ in plan.rounds("page", 200, 50):
-            for views, taken in ((few, small), (full, large)):
+            for looked_at, taken, listed in ((few, small, few_listed), (full, large, all_listed)):
                 began = time.perf_counter()
-                await views.overview()
-                await views.timeline(mailbox=INBOX)
+                await looked_at.views.overview()
+                await looked_at.views.timeline(mailbox=INBOX)
                 taken.append(time.perf_counter() - began)
-    return Row(
+                began = time.perf_counter()
+                await looked_at.conversations.list("open", limit=50)
+                listed.append(time.perf_counter() - began)
+    listing = Row(
+        name="page-list",
+        what=f"list of conversations, {many[0]:,} messages",
+        unit=Unit.MILLISECONDS,
+        value=least(samples(all_listed)),
+        reference_name=f"{LITTLE[0]}",
+        reference=least(samples(few_listed)),
+        budget=LIST_BUDGET,
+        limited_by="fifty rows in both: the newest message of each, and what of it is unread",
+    )
+    opening = Row(
         name="page",
         what=f"page opens, {many[0]:,} messages and {many[1]} tasks",
         unit=Unit.MILLISECONDS,
@@ -65,10 +82,19 @@ async def _measure(plan: Plan) -> Row:
         budget=BUDGET,
         limited_by="a line for every task: its place, its unread, its last message",
     )
+    return [opening, listing]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookedAt:
+    """What a page asks."""
+
+    views: Views
+    conversations: Conversations
 
 
 @asynccontextmanager
-async def _looked_at(folder: Path, messages: int, tasks: int) -> AsyncIterator[Views]:
+async def _looked_at(folder: Path, messages: int, tasks: int) -> AsyncIterator[LookedAt]:
     """Views over a store with so many messages, most in `inbox` and some in each of so many tasks."""
     await anyio.Path(folder).mkdir(parents=True)
     clock = SystemClock()
@@ -81,7 +107,8 @@ async def _looked_at(folder: Path, messages: int, tasks: int) -> AsyncIterator[V
             await use_cases.new(OWNER, NewTask(title=f"Task {number}", dir=f"/work/{number}", prompt="begin"))
         await _fill(store, messages - tasks)
         await inbox.pull(AGENT, limit=20, surface="bench", carrier="bench")
-        yield Views(store, use_cases.list, inbox, clock)
+        views = Views(store, use_cases.list, inbox, clock)
+        yield LookedAt(views=views, conversations=Conversations(store, clock))
 
 
 async def _fill(store: SqliteStore, count: int) -> None:

@@ -24,8 +24,8 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from harken import errors, render
-from harken.cli.run import INTERRUPTED
-from harken.cli.verbs import COMMANDS, PIPE_CLOSED, harken
+from harken.cli.invocation import INTERRUPTED, PIPE_CLOSED
+from harken.cli.verbs import COMMANDS, harken
 from harken.config.settings import SCALARS, TABLES, Project, Setting
 from harken.daemon.metrics import FAMILIES
 from harken.errors import HarkenError, Uncertain

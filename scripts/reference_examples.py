@@ -308,6 +308,8 @@ async def play_question_verbs(scene: Scene) -> None:
     asked = Draft(source=LOCAL, sender=Sender("ann", "Ann"), text="Can you look at the login page?", is_question=True)
     message = (await scene.daemon.intake.accept([asked]))[0].message.id
     await scene.verb("questions")
+    needs = await scene.verb("needs")
+    await scene.verb("put_away", keys=[needs["needs"][0]["key"]])
     for kind, way in (("reminded", "agent"), ("escalated", "toast")):
         await scene.daemon.store.questions.move([message], due_at=scene.clock.now(), way=way, kind=kind)
     await scene.verb("question_done", refs=[message])
@@ -315,6 +317,18 @@ async def play_question_verbs(scene: Scene) -> None:
     await scene.daemon.store.outbox.failed(row.id, "the source chat cannot be answered", due_at=None)
     await scene.verb("outbox")
     await scene.verb("outbox_retry", replies=[row.id])
+    await play_conversation_verbs(scene)
+
+
+async def play_conversation_verbs(scene: Scene) -> None:
+    """Sort what came once in each way."""
+    draft = Draft(source="ci", sender=Sender("ci"), text="build 17 is red", channel="builds", thread="builds/17")
+    message = (await scene.daemon.intake.accept([draft]))[0].message.id
+    await scene.verb("conversations", limit=1)
+    await scene.verb("snooze", refs=[message], seconds=3600)
+    await scene.verb("done", refs=[message])
+    await scene.verb("reopen", refs=[message])
+    await scene.verb("unread", refs=[message])
 
 
 async def play_task_make(scene: Scene) -> None:

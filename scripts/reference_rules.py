@@ -74,6 +74,10 @@ async def play_rule_verbs(stage: Stage, announce: Callable[[str, str], Awaitable
     await stage.verb("rules")
     await stage.verb("rules_reload")
     await stage.verb("rules_test", since=3600)
+    late = {"name": "late", "channel": "builds", "contentRegex": "late", "mode": "notify"}
+    await stage.verb("rules_try", rule={**late, "contentRegex": "failed"}, since=3600)
+    await stage.verb("rules_add", rule=late)
+    await stage.verb("rules_remove", rule="late")
     await stage.verb("rules_explain", message=message)
     asked = (await stage.verb("actions", state="waiting"))["actions"][0]["id"]
     await stage.verb("confirm", action=asked, yes=False)

@@ -1,6 +1,7 @@
-"""Writes what the command line must know of the verbs: `src/harken/cli/verb_options.py`, from their declarations.
+"""Writes what the command line must know of the verbs, because its start-up is felt, and it imports none of them.
 
-The command line imports no verb, because its start-up is felt.
+`src/harken/cli/verb_options.py` is written from the declarations of the verbs: click's commands are made with it.
+`src/harken/cli/commands.jsonl` is written from click's commands: plain words are read with it, without click.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ import inspect
 import json
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Final, get_args, get_origin
+from typing import Annotated, Any, Final, get_args, get_origin
 
+import click
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -22,6 +24,7 @@ from harken.verbs.verb import Arguments
 from scripts.generated import PACKAGE, run
 
 TABLE: Final = PACKAGE / "cli" / "verb_options.py"
+COMMAND_TABLE: Final = PACKAGE / "cli" / "commands.jsonl"
 WIDTH: Final = 120
 PLAIN: Final = (str, int, float, bool, type(None))
 HEAD: Final = '''"""Verbs on the command line: the help of each, and of its arguments the flag, default and help.
@@ -46,6 +49,9 @@ MIDDLE: Final = """    }
 VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
     {
 """
+
+CUSTOM: Final = ((), "", "custom", None, "?", "")
+ONLY_CLICK: Final = "?"
 
 
 def table() -> str:
@@ -81,10 +87,73 @@ def _rows(arguments: type[Arguments]) -> Iterator[str]:
         yield f'            "{field.name}": ({values}),\n'
 
 
+def command_table() -> str:
+    """Return the file of all commands."""
+    from harken.cli.verbs import harken
+
+    return "".join(_commands(click.Context(harken, info_name="harken"), ""))
+
+
+def _commands(context: click.Context, path: str) -> Iterator[str]:
+    """Yield a command and those below it; one that finds its commands by itself is left to click."""
+    command = context.command
+    is_group = isinstance(command, click.Group)
+    is_custom = bool(path) and is_group and type(command) is not click.Group
+    parameters = (
+        [CUSTOM]
+        if is_custom
+        else [_parameter(each) for each in command.get_params(context) if not getattr(each, "hidden", False)]
+    )
+    about = command.get_short_help_str() if path else ""
+    yield json.dumps([path, about, is_group, parameters], ensure_ascii=False) + "\n"
+    if not isinstance(command, click.Group) or is_custom:
+        return
+    for name in command.list_commands(context):
+        below = command.get_command(context, name)
+        if below is not None and not below.hidden:
+            yield from _commands(click.Context(below, parent=context, info_name=name), f"{path} {name}".strip())
+
+
+def _parameter(parameter: click.Parameter) -> list[object]:
+    """Return the row of a parameter."""
+    completer: Callable[..., object] | None = getattr(parameter, "_custom_shell_complete", None)
+    finder = getattr(completer, "__name__", "")
+    kind = _kind(parameter.type)
+    if not isinstance(parameter, click.Option):
+        if parameter.nargs != -1:
+            return [[], parameter.name, kind, None, finder, ""]
+        return [[], parameter.name, "words", None, finder or ("" if kind == "text" else ONLY_CLICK), ""]
+    kind = "eager" if parameter.is_eager else "flag" if parameter.is_flag else kind
+    default = parameter.default if isinstance(parameter.default, PLAIN) else None
+    return [
+        [*parameter.opts, *parameter.secondary_opts],
+        parameter.name,
+        f"many {kind}" if parameter.multiple else kind,
+        bool(default) if kind == "flag" else default,
+        finder,
+        parameter.help or "",
+    ]
+
+
+def _kind(kind: click.ParamType[Any]) -> str:
+    """Return the name of a type, with its bounds; `custom` for one that only click knows."""
+    if isinstance(kind, click.Choice):
+        return f"choice {'|'.join(map(str, kind.choices))}"
+    if isinstance(kind, click.Path):
+        return "dir" if kind.dir_okay and not kind.file_okay else "file"
+    if isinstance(kind, click.IntRange | click.FloatRange):
+        name = "int" if isinstance(kind, click.IntRange) else "float"
+        least, most = ("" if bound is None else f"{bound:g}" for bound in (kind.min, kind.max))
+        return "custom" if kind.min_open or kind.max_open or kind.clamp else f"{name} {least}..{most}"
+    return {"text": "text", "integer": "int", "float": "float"}.get(kind.name, "custom")
+
+
 def _meta(kind: object) -> msgspec.Meta:
     found = get_args(kind) if get_origin(kind) is Annotated else ()
     return next((each for each in found if isinstance(each, msgspec.Meta)), msgspec.Meta())
 
 
 if __name__ == "__main__":
-    sys.exit(run("verb_table", TABLE, table, sys.argv[1:]))
+    sys.exit(
+        run("verb_table", TABLE, table, sys.argv[1:]) or run("verb_table", COMMAND_TABLE, command_table, sys.argv[1:])
+    )

@@ -49,13 +49,16 @@ def plan(tmp_path: Path) -> Plan:
                 "search-rare", "search-medium", "search-common", "search-both", "search-channel",
             ],
         ),
-        (pages.measure, ["page"]),
+        (pages.measure, ["page", "page-list"]),
         (listening.measure, ["listen"]),
         (judging.measure, ["rules"]),
         (sessions.measure, ["sessions-cpu", "sessions-rss", "sessions-wake", "sessions-rss-after", "sessions-one"]),
         (ingest.measure, ["ingest", "ingest-p99", "ingest-one"]),
         (webhooks.measure, ["webhooks", "webhooks-p99"]),
-        (commands.measure, ["cli-version", "cli-send"]),
+        (
+            commands.measure,
+            [f"cli-{verb}" for verb in ("version", "send", "list", "read", "status", "wait", "completion")],
+        ),
     ],
 )  # fmt: skip
 def test_a_benchmark_gives_its_rows_and_ends_what_it_started(plan: Plan, measure: Measure, names: list[str]) -> None:

@@ -29,6 +29,7 @@ LIMITS = Settings().limits
         ("two minutes after a restart", timedelta(minutes=2) == wake.UNSURE),
         ("nothing proves within a minute is given up", timedelta(minutes=1) == wake.PROOF),
         ("nothing proved when a minute is over", timedelta(minutes=1) == wake.PROOF),
+        ("wakes it only if none comes within 10 seconds", timedelta(seconds=10) == wake.FIRST_PROMPT),
         ("waited for more than an hour wakes nobody", timedelta(hours=1) == wake.FRESH),
         ("the five most recent channel messages", BLOCK_MESSAGES == 5),
         ("as far as a quarter of the budget goes", LISTING_PART == 4),

@@ -85,6 +85,15 @@ def test_the_readme_is_short_and_shows_code_first() -> None:
     assert any(line.startswith("```sh") for line in lines[:30])
 
 
+def test_nothing_tells_people_to_install_from_an_index() -> None:
+    """Until there is a release, the name there is a stranger's to take, and what it installs runs as the reader."""
+    installing = re.compile(r"""(?:\b(?:pip|pipx|uv|tool) (?:install|run|add)|\buvx)(?: -[-\w]+)* ['"]?harken""")
+    assert installing.search("pip install 'harken[phone]'")
+    assert installing.search("uvx harken demo")
+    sources = [*pages(), ROOT / "CONTRIBUTING.md", *(ROOT / "src").rglob("*.py")]
+    assert [name_of(each) for each in sources if installing.search(each.read_text(encoding="utf-8"))] == []
+
+
 def test_every_page_is_reached_from_the_index() -> None:
     """A page that nothing links to does not exist for readers."""
     seen: set[Path] = set()

@@ -14,6 +14,7 @@ import pytest
 from harken import errors
 from harken.config.settings import SCALARS, SETTINGS
 from harken.errors import HarkenError
+from harken.sources.registry import kinds
 from harken.verbs.table import TOOLS, VERBS
 from scripts import reference
 from tests.docs.pages import DOCS, ROOT, fences
@@ -51,6 +52,12 @@ def test_every_setting_is_documented_with_its_variable() -> None:
     assert {setting.name for setting in SETTINGS} <= headings("config.md")
     for setting in SCALARS:
         assert f"`{setting.variable}`" in page("config.md")
+
+
+def test_every_kind_of_source_is_named_with_its_settings() -> None:
+    """The page is where people look for what a source can be."""
+    about = page("config.md").partition("### `sources`\n")[2].partition("\n#")[0]
+    assert set(kinds().by_name) <= set(re.findall(r"`(\w+)`", about))
 
 
 def test_every_tool_is_documented_with_its_arguments() -> None:

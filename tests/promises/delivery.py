@@ -20,13 +20,13 @@ _PROMISES: Final = (
     held("offered --> expired", "test_open_mail_expires_before_it_is_deleted"),
     held("queued --> refused", "test_what_was_not_seen_is_refused_when_a_task_is_done"),
     held("offered --> refused", "test_what_was_not_seen_is_refused_when_a_task_is_done"),
-    held("[*] --> queued", "test_reading_shows_the_line_of_every_consumer"),
+    held("[*] --> queued", "test_the_ledger_has_a_line_for_every_agent_that_reads"),
     held(
         "For each message and each consumer there is one delivery, and it has one state.",
         "test_store_agrees_with_the_model",
     ),
     held("`harken read ID` shows it", "test_read_shows_the_message_its_ledger_and_replies"),
-    held("it is stored, and this consumer was not given it", "test_reading_shows_the_line_of_every_consumer"),
+    held("it is stored, and this consumer was not given it", "test_the_ledger_has_a_line_for_every_agent_that_reads"),
     held("its text was handed to a surface", "test_offer_is_visible_in_the_ledger"),
     held(
         "there is evidence that it arrived",
@@ -56,7 +56,7 @@ _PROMISES: Final = (
     held(
         "`queued` is what has no row yet.",
         "test_withdrawn_offer_never_happened",
-        "test_reading_shows_the_line_of_every_consumer",
+        "test_the_ledger_has_a_line_for_every_agent_that_reads",
     ),
     held("`harken read` says `not given`", "test_what_a_consumer_was_not_given_is_shown_with_the_way_to_it"),
     # Offered is not seen
@@ -82,7 +82,7 @@ _PROMISES: Final = (
     held(
         "a tool ran after the model had read the prompt, or the earlier step, that carried the message",
         "test_a_tool_proves_what_came_with_the_prompt",
-        "test_the_tool_of_another_step_proves_the_one_before",
+        "test_a_second_tool_proves_the_first_only_where_it_is_another_step",
     ),
     held("the turn that carried the message ended by itself", "test_the_end_of_a_turn_proves_all_of_it"),
     held(
@@ -95,7 +95,6 @@ _PROMISES: Final = (
     held(
         "the agent, or you, named the message or its delivery id",
         "test_an_acknowledgement_is_proof",
-        "test_acknowledging_is_proof_for_one_consumer",
         "test_ack_marks_as_seen_by_id_and_number",
     ),
     held(
@@ -116,7 +115,7 @@ _PROMISES: Final = (
     ),
     held(
         "the same before the hook has said that it printed; anything after an interruption",
-        "test_nothing_is_proven_of_a_text_that_nobody_is_known_to_have",
+        "test_a_hook_that_is_killed_before_it_printed_leaves_the_message_queued",
         "test_the_end_of_the_next_turn_does_not_prove_an_interrupted_one",
     ),
     held(
@@ -141,7 +140,7 @@ _PROMISES: Final = (
     ),
     held(
         "any other step or end of a turn, because the queued text may not be in it yet",
-        "test_no_event_of_a_turn_proves_a_wake",
+        "test_proof_is_never_early_and_never_missing",
     ),
     held(
         "a later call on the same connection that does not overlap",
@@ -207,7 +206,6 @@ _PROMISES: Final = (
     ),
     held(
         "An answer to a call that was cancelled … as if it had not happened.",
-        "test_a_withdrawn_offer_never_happened",
         "test_a_message_that_meets_a_cancellation_is_not_lost",
     ),
     held(
@@ -334,7 +332,7 @@ _PROMISES: Final = (
         "test_what_another_agent_had_seen_is_expired_in_the_ledger_with_its_name",
     ),
     held(
-        "`left_out` is in `harken status`, in `harken stats --consumer NAME`",
+        "`left_out` is in `harken status --all`, in `harken stats --consumer NAME`",
         "test_what_a_consumer_was_not_given_is_shown_with_the_way_to_it",
     ),
     held("on the page under the sessions of the agent", "test_agent_is_shown_with_what_it_was_not_given"),
@@ -437,13 +435,12 @@ _PROMISES: Final = (
     ),
     held(
         "Of all sessions that read the mailbox one is woken: the last active that is idle.",
-        "test_the_last_active_session_is_chosen_by_its_best_way",
         "test_of_several_hosts_one_session_is_woken",
     ),
     held(
         "A session that waits or works is preferred, it needs no waking.",
         "test_a_session_in_a_long_poll_is_not_woken",
-        "test_a_busy_session_is_left_alone_for_a_while",
+        "test_a_busy_session_is_woken_only_when_it_took_nothing",
     ),
     held(
         "a session of theirs that seems busy and takes nothing for 20 seconds is woken too",
@@ -473,6 +470,11 @@ _PROMISES: Final = (
     held(
         "A wake that nothing proves within a minute … next way, marked as a repeat.",
         "test_the_next_way_is_used_when_nothing_proved_the_first",
+        "test_figures_of_the_delivery_page_are_those_of_the_code",
+    ),
+    held(
+        "What waited when a session began … within 10 seconds",
+        "test_what_waited_for_a_session_is_left_to_its_first_prompt",
         "test_figures_of_the_delivery_page_are_those_of_the_code",
     ),
     held(
@@ -513,7 +515,7 @@ _PROMISES: Final = (
     held(
         "each below what it was seen to show its model",
         "test_result_that_uses_the_budget_is_shown_whole",
-        "test_long_message_that_is_given_whole_stays_whole",
+        "test_long_message_that_waits_goes_whole_with_the_next_prompt",
     ),
     held("Of a client that is not known the smallest is assumed.", "test_least_is_assumed_of_a_host_that_is_not_known"),
     held(

@@ -8,22 +8,52 @@ from tests.promises.promise import PromisePage, held
 
 _PROMISES: Final = (
     held(
-        "takes messages from people, machines and other agents",
-        "test_a_mail_reaches_the_inbox_and_is_answered",
-        "test_what_a_server_announces_becomes_mail",
-        "test_two_tasks_that_are_peers_ask_and_answer_until_one_is_done",
-    ),
-    held(
-        "stores each one once",
-        "test_01_a_message_is_stored_once_and_told_truthfully_what_will_happen",
-        "test_same_message_from_two_sides_is_stored_once",
-    ),
-    held(
-        "sees to it that the right agent session really gets it",
-        "test_of_several_hosts_one_session_is_woken",
+        "**Tell your coding agent something while it works, and know that it read it.**",
+        "test_every_surface_of_a_connected_host_is_proven",
         "test_what_is_called_seen_was_on_the_wire",
     ),
-    held("ask what became of the message", "test_the_quickstart_does_what_it_says"),
+    held(
+        "brings messages from your CI, chat, mail, scripts and other agents to the agent that should have them",
+        "test_what_a_server_announces_becomes_mail",
+        "test_a_chat_message_arrives_after_the_sign_in_and_is_answered_once",
+        "test_a_mail_reaches_the_inbox_and_is_answered",
+        "test_two_tasks_that_are_peers_ask_and_answer_until_one_is_done",
+        "test_of_several_hosts_one_session_is_woken",
+    ),
+    held("keeps each one until that agent has seen it", "test_sessions_that_are_gone_give_back_their_mail"),
+    held("and any other MCP client", "test_the_inspector_lists_and_calls_every_tool"),
+    held(
+        "`connect` shows what it would change in the agent's settings, asks, and keeps a copy.",
+        "test_connect_and_disconnect_leave_a_home_as_it_was",
+    ),
+    held("the message comes with your first prompt", "test_every_surface_of_a_connected_host_is_proven"),
+    held("says what became of it", "test_the_quickstart_does_what_it_says"),
+    held(
+        "busy | given between two tool calls",
+        "test_every_surface_of_a_connected_host_is_proven",
+        "test_what_is_called_seen_was_on_the_wire",
+    ),
+    held(
+        "idle | woken (Copilot CLI with `--wake` only, Gemini CLI not)",
+        "test_idle_session_without_a_wake_is_told_with_its_next_prompt",
+        "test_idle_session_in_tmux_is_woken_and_told_once",
+        "test_it_cannot_be_asked_to_wake",
+    ),
+    held(
+        "closed | waits, and comes with the first prompt of the next session",
+        "test_every_surface_of_a_connected_host_is_proven",
+        "test_mail_waits_for_the_next_start_of_a_task_that_has_ended",
+    ),
+    held(
+        "killed in between | offered again, unless there is proof that the model had it",
+        "test_expired_lease_is_offered_again_as_a_repeat",
+        "test_sessions_that_are_gone_give_back_their_mail",
+    ),
+    held(
+        "on a full disk | `send` fails and says so; what was accepted is kept and can be read",
+        "test_full_disk_refuses_and_recovers",
+        "test_agents_pull_and_people_read_on_a_full_disk",
+    ),
     held(
         "an accepted message is never lost",
         "test_the_story_ends_well_whichever_commit_is_the_last",
@@ -39,7 +69,7 @@ _PROMISES: Final = (
     ),
     held(
         "Whatever happens, its state can be seen.",
-        "test_reading_shows_the_line_of_every_consumer",
+        "test_the_ledger_has_a_line_for_every_agent_that_reads",
         "test_read_shows_the_message_its_ledger_and_replies",
         "test_ledger_says_each_state_in_a_line",
     ),
@@ -57,6 +87,11 @@ _PROMISES: Final = (
         "The daemon may be killed at any time.",
         "test_nothing_is_lost_or_doubled_while_the_daemon_is_killed",
         "test_a_new_daemon_gets_the_handshake_the_settings_and_the_unanswered_requests",
+    ),
+    held(
+        "**Each message is stored once**, with a full sync to disk before its sender gets an answer.",
+        "test_same_message_from_two_sides_is_stored_once",
+        "test_killed_process_keeps_its_promises",
     ),
     held(
         "Delivered means proven.** Handing a text to an agent is an offer. Only evidence that the model had it",
@@ -101,12 +136,6 @@ _PROMISES: Final = (
         "test_every_surface_of_a_connected_host_is_proven",
         "test_what_is_called_seen_was_on_the_wire",
     ),
-    held(
-        "Copilot CLI with `--wake` only, Gemini CLI not",
-        "test_idle_session_without_a_wake_is_told_with_its_next_prompt",
-        "test_idle_session_in_tmux_is_woken_by_the_extension_and_told_once",
-        "test_it_cannot_be_asked_to_wake",
-    ),
     held("be told", "test_rule_that_tells_makes_one_toast_with_the_text"),
     held("be asked", "test_a_yes_starts_the_run_and_its_record_tells_everything"),
     held(
@@ -115,13 +144,13 @@ _PROMISES: Final = (
         "test_rule_that_its_host_cannot_be_fenced_to_never_runs",
     ),
     held(
-        "tasks: a worktree, a mailbox and an agent each",
+        ": a worktree, a mailbox and an agent each",
         "test_a_task_has_a_worktree_a_branch_and_a_mailbox",
         "test_a_task_begins_with_the_mail_that_waits_for_it",
     ),
     held("which write to each other", "test_two_tasks_talk_through_a_crash_and_the_ledger_tells_it_all"),
     held(
-        "a page in the browser that shows every message, who got it and how, as it happens",
+        "that shows every message, who got it and how, as it happens",
         "test_message_sent_in_one_page_appears_in_the_other_with_its_badge",
         "test_what_is_said_about_a_sent_message_follows_its_ledger",
         "test_opened_ledger_stays_open_while_it_changes",
@@ -158,7 +187,14 @@ README: Final = PromisePage(
     promises=_PROMISES,
     no_promise={
         "The [quickstart](docs/quickstart.md) goes through it.": "leads elsewhere",
+        'srcset="docs/images/demo-dark.svg"': "a picture; tests/docs/test_recording.py holds it",
+        'srcset="docs/images/page-dark.png"': "a picture; tests/browser/test_recording.py holds it",
+        "You need Linux, Python 3.11 or newer, and a clone of this repository.": "what the reader needs",
+        "There is no release yet: a package of this name on an index is not ours.": "warns",
+        "Then three commands to the first message that your own agent has read:": "introduces commands, which are run",
+        "Checked on 2026-11-17 in the sources of the others": "says how the others were looked at",
+        "[The comparison](docs/explanation/comparison.md) says where": "leads elsewhere",
         "Version 0.1 is under construction. Formats may still change": "says what to expect of the project",
     },
-    without=("Read on", "Licence"),
+    without=("Leave", "Read on"),
 )
