@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +13,8 @@ from hypothesis import settings
 
 from harken.hosts.host import names_of_marks
 from harken.hosts.registry import host_marks
+from tests.examples import ALL, QUARTER
+from tests.loss.rig import DaemonStarter
 
 pytest_plugins = ("tests.process_check", "tests.forked_daemons")
 pytest.register_assert_rewrite("tests.contracts")
@@ -30,11 +32,15 @@ os.environ.pop("PYTHONUNBUFFERED", None)
 # A shell lets what it runs in the background ignore Ctrl-C, and so would every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Those that take longest, the slowest first: measured in seconds of CPU, and of waiting.
+# Those that take longest, in seconds of CPU and of waiting: first those that share a browser, one after another.
 SLOWEST_FILES: Final = Path(__file__).with_name("slowest_files.txt").read_text(encoding="utf-8").split()
 
-settings.register_profile("harken", derandomize=True, deadline=None, database=None)
-settings.load_profile("harken")
+# Every test in this folder has the mark `hosts`.
+REAL_HOSTS: Final = Path(__file__).with_name("hosts")
+
+settings.register_profile("soak", derandomize=True, deadline=None, database=None, max_examples=ALL)
+settings.register_profile("test", settings.get_profile("soak"), max_examples=QUARTER)
+settings.load_profile("test")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -49,6 +55,21 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def anyio_backend() -> str:
     """Run async tests on asyncio, which the daemon runs on."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def starter() -> Iterator[DaemonStarter]:
+    """Starts daemons without importing everything each time."""
+    starter = DaemonStarter()
+    yield starter
+    starter.close()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave the tests of the real hosts unread where none of them is run: importing them takes a second per worker."""
+    is_asked_for = any("tests/hosts" in argument for argument in config.invocation_params.args)
+    is_left_out = "not hosts" in config.option.markexpr and not is_asked_for
+    return True if is_left_out and collection_path == REAL_HOSTS else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

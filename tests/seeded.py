@@ -12,9 +12,10 @@ from typing import Final
 import anyio
 
 from harken.config.home import Home, ensure
-from harken.model import INBOX, LOCAL, Attention, Mailbox, MessageId, NewMessage, Sender, Trust
+from harken.model import INBOX, LOCAL, Mailbox, MessageId, NewMessage, Sender
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
+from tests.builders import a_new_message
 
 SECONDS: Final = 30
 SPARE: Final = timedelta(seconds=20)  # a test takes its time, and "2 h" must still be so at its end
@@ -34,13 +35,11 @@ class Asked:
 
     def message(self) -> NewMessage:
         """Return it as ingest would hand it over."""
-        return NewMessage(
+        return a_new_message(
+            self.text,
             mailbox=self.mailbox,
             source=self.source,
             sender=Sender(self.sender),
-            text=self.text,
-            trust=Trust.KNOWN,
-            attention=Attention.WAKE,
             channel=self.channel,
             conversation=self.conversation,
             is_question=True,

@@ -18,7 +18,7 @@ import pytest
 from harken.testing import DaemonProcess
 from harken.testing.forked import FORK_SERVER, ForkedProcess, start_harken
 from tests.conftest import SLOWEST_FILES
-from tests.loss.rig import WAIT_SECONDS, Nursery, until
+from tests.loss.rig import WAIT_SECONDS, DaemonStarter, until
 
 SECONDS: Final = 30.0
 Ended: TypeAlias = tuple[int, bytes, bytes]
@@ -118,7 +118,7 @@ def without_numbers(said: bytes | int) -> bytes | int:
 def test_forked_command_shows_its_own_arguments_and_environment(daemon: DaemonProcess, tmp_path: Path) -> None:
     """The daemon knows an agent by what the system shows of its processes."""
     daemon.start()
-    command = (sys.executable, "-m", "harken", "wait", "--consumer", "c")
+    command = (sys.executable, "-m", "harken", "send", "-")  # waits for its text
     env = {"PATH": os.environ["PATH"], "HARKEN_HOME": str(daemon.home), "CLAUDECODE": "1"}
     kept = {name: os.environ[name] for name in os.environ if name.startswith(("LC_", "LANG", "PYTHON"))}
     pipe = subprocess.PIPE
@@ -164,21 +164,21 @@ def test_forked_command_has_the_terminal_that_it_is_given(daemon: DaemonProcess)
 
 def test_an_answer_that_came_too_late_is_not_taken_for_the_next(tmp_path: Path) -> None:
     """Every test after that one would look at the daemon of another."""
-    nursery = Nursery()
+    starter = DaemonStarter()
     (tmp_path / "late").mkdir()
     (tmp_path / "next").mkdir()
     try:
-        nursery.daemon(tmp_path / "first").start().kill()  # it has imported everything by now
-        os.kill(nursery.pid, signal.SIGSTOP)
-        nursery.answer_seconds = 0.01
+        starter.daemon(tmp_path / "first").start().kill()  # it has imported everything by now
+        os.kill(starter.pid, signal.SIGSTOP)
+        starter.answer_seconds = 0.01
         with pytest.raises(AssertionError, match="does not answer"):
-            nursery.spawn(tmp_path / "late", {})
-        os.kill(nursery.pid, signal.SIGCONT)
-        nursery.answer_seconds = WAIT_SECONDS
-        with nursery.daemon(tmp_path / "next") as daemon:
+            starter.spawn(tmp_path / "late", {})
+        os.kill(starter.pid, signal.SIGCONT)
+        starter.answer_seconds = WAIT_SECONDS
+        with starter.daemon(tmp_path / "next") as daemon:
             assert daemon.start().facts["pid"] == daemon.pid
     finally:
-        nursery.close()
+        starter.close()
 
 
 def test_the_files_that_are_begun_first_are_there() -> None:

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from harken.log import MAX_MESSAGE_CHARS, configure, escape
+from tests.examples import examples
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX")
 any_text = st.text(st.characters(), max_size=60)  # lone surrogates included
@@ -96,7 +97,7 @@ def test_escaped_text_is_visible_and_can_be_read_back(text: str) -> None:
     assert escaped.encode("utf-8").decode("utf-8") == escaped
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(text=hostile, name=hostile)
 def test_hostile_text_cannot_forge_a_line(place: Place, text: str, name: str) -> None:
     """A message could carry a whole log line of its own, in the text, in the arguments or in a logger's name."""

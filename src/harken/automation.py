@@ -19,6 +19,9 @@ RunId = NewType("RunId", str)
 ACTIONS: Final = Mailbox("actions")  # never holds messages: named when the change feed rings for actions and runs
 MOST_WAITING: Final = 64  # actions that wait for an answer or for a free agent
 DEEPEST_CHAIN: Final = 3  # runs that lead to one another
+SHELL: Final = "shell"  # the tool that no fence holds
+ANY_AGENT: Final = "the first agent that can"
+OWN_FOLDER: Final = "a folder of its own"
 
 
 class Mode(StrEnum):
@@ -84,6 +87,15 @@ class Order:
     timeout: timedelta
     max_turns: int
     has_reply: bool = False  # its answer goes back to the channel
+
+
+def consent(agent: str, folder: str, tools: Sequence[str]) -> str:
+    """Return what a yes lets happen, in the same words on every surface: who runs, where, and with what.
+
+    `agent` and `folder` are as people know them; where they are empty, it says what is taken instead.
+    """
+    fence = "; a shell is not fenced: it can do what you can do" if SHELL in tools else ""
+    return f"{agent or ANY_AGENT} in {folder or OWN_FOLDER} with {', '.join(tools) or 'no tools'}{fence}"
 
 
 @dataclass(frozen=True, slots=True)

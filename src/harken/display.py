@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import Final
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
 YOU: Final = "you"
 _YOURS: Final = frozenset({YOU, "owner"})

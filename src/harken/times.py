@@ -19,7 +19,7 @@ _HOURS_OF_A_DAY: Final = 24
 _UNITS: Final[Mapping[str, int]] = MappingProxyType({"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1})
 _PART: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([wdhms])")
 _LENGTH: Final = re.compile(rf"{_PART.pattern}(?: ?{_PART.pattern}){{0,4}}")
-_DAY: Final = re.compile(r"(today|yesterday)(?:\s+(\S+))?|([0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?)")
+_DAY: Final = re.compile(r"(today|yesterday|tomorrow)(?:\s+(\S+))?|([0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?)")
 
 
 def parse_duration(text: str) -> timedelta:
@@ -56,7 +56,7 @@ def parse_moment(text: str, now: datetime) -> datetime:
         if words.startswith("-"):
             return now - parse_duration(words.removeprefix("-").lstrip())
         if found := _DAY.fullmatch(words):
-            day = now.date() - timedelta(days=1 if found[1] == "yesterday" else 0)
+            day = now.date() + timedelta(days={"yesterday": -1, "tomorrow": 1}.get(found[1] or "", 0))
             clock = found[2] or found[3] or "00:00"
             moment = datetime.combine(day, time.fromisoformat(clock if clock[1:2] != ":" else f"0{clock}"))
         else:

@@ -25,6 +25,7 @@ from harken.config.home import (
     write_private,
 )
 from harken.errors import HarkenError, Unavailable, UserError
+from tests.examples import examples
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="owners and modes are POSIX")
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="uses /proc or /dev/full")
@@ -92,6 +93,7 @@ def test_layout_is_what_the_documentation_says() -> None:
         "page_sessions_file": "/h/page-sessions.json",
         "reserve_file": "/h/reserve",
         "runs_dir": "/h/runs",
+        "watched_file": "/h/run/watched.json",
         "work_dir": "/h/workdirs",
         "address_file": "/h/run/address",
         "bells_dir": "/h/run/bells",
@@ -202,7 +204,7 @@ def test_private_file_is_0600_and_replaces_a_loose_one(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "token"]
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary(max_size=200))
 def test_private_file_gives_back_any_file_name(tmp_path: Path, data: bytes) -> None:
     """Paths need not be UTF-8; an address file that cannot hold one would stop the daemon."""

@@ -18,6 +18,7 @@ from harken.config.settings import SCALARS, SETTINGS, TABLES, Project, Setting, 
 from harken.errors import UserError
 from harken.ingest.policy import AttentionRule, Route
 from harken.model import Attention, Mailbox, Trust
+from tests.examples import examples
 
 PLAIN = "hunter2"
 
@@ -533,7 +534,7 @@ def outcome(home: Home) -> str:
         return exc.message
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     tree=st.dictionaries(
         names, toml_values | st.dictionaries(leaves, toml_values) | st.lists(st.dictionaries(leaves, toml_values))

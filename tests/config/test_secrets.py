@@ -207,4 +207,4 @@ def test_keyring_that_gives_nothing_says_why(home: Home, reference: str, kind: t
 def test_missing_keyring_package_names_the_extra(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is optional, so the error has to say how to get it."""
     monkeypatch.setitem(sys.modules, "keyring", None)
-    assert "harken[keyring]" in failure("keyring:harken/mail", home).hint
+    assert "the package keyring" in failure("keyring:harken/mail", home).hint

@@ -10,26 +10,22 @@ from pathlib import Path
 import pytest
 
 from harken.daemon.callers import AgentProcesses
-from harken.model import Consumer, SessionKey
+from harken.model import SessionKey
 from harken.processes import identity_of
 from harken.sessions.session import Session
+from tests.builders import a_session
 
 
 def session(pid: int, host: str = "codex", *, opened_at: datetime | None = None, identity: str = "") -> Session:
     """A live session of a process."""
     opened_at = opened_at or datetime.now(UTC)
-    return Session(
+    return a_session(
+        host,
+        at=opened_at,
         key=SessionKey(f"{host}:{pid}"),
-        agent=Consumer(host),
-        consumer=Consumer(host),
-        host=host,
-        client=host,
-        cwd="/",
         pid=pid,
         mailboxes=(),
         surfaces=(),
-        opened_at=opened_at,
-        last_active=opened_at,
         process_identity=identity or identity_of(pid),
     )
 

@@ -17,8 +17,8 @@ import pytest
 
 from harken.testing import CallFailed
 from harken.testing.daemon import Json
-from tests.fake_host import nursery_with_host
-from tests.loss.rig import Nursery, Served, until
+from tests.fake_host import Machine, machine_with_host
+from tests.loss.rig import DaemonStarter, Served, until
 
 # Does what the prompt says: `run WORDS` runs harken with them, `hold` waits for ever.
 PROGRAM = f"""#!{sys.executable}
@@ -50,14 +50,13 @@ WORDS: Final = {
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+def machine(starter: DaemonStarter, tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """Daemons on a machine where Gemini CLI seems to be installed."""
-    with nursery_with_host(tmp_path_factory.mktemp("machine"), PROGRAM) as nursery:
-        yield nursery
+    return machine_with_host(starter, tmp_path_factory.mktemp("machine"), PROGRAM)
 
 
 @contextmanager
-def ruled(machine: Nursery, home: Path, *rules: Mapping[str, object]) -> Iterator[Served]:
+def ruled(machine: Machine, home: Path, *rules: Mapping[str, object]) -> Iterator[Served]:
     """Serve a home with these rules."""
     home.mkdir(mode=0o700, exist_ok=True)
     (home / "config.toml").write_text("[toasts]\nenabled = false\n", encoding="utf-8")
@@ -92,7 +91,7 @@ def decided(daemon: Served, message: str) -> Mapping[str, str]:
     return {each["rule"]: each["outcome"] for each in until(look, "a verdict")}
 
 
-def test_run_that_a_killed_daemon_left_is_interrupted_ended_and_not_begun_again(machine: Nursery, home: Path) -> None:
+def test_run_that_a_killed_daemon_left_is_interrupted_ended_and_not_begun_again(machine: Machine, home: Path) -> None:
     """Nobody knows how far it came: doing it again by itself may do harm, and leaving it alone too."""
     with ruled(machine, home, rule("hold", "hold", channel="ci")) as daemon:
         daemon.call("send", text="red", sender="bot", channel="ci")
@@ -111,7 +110,7 @@ def test_run_that_a_killed_daemon_left_is_interrupted_ended_and_not_begun_again(
         assert daemon.call("actions")["actions"][0]["state"] == "started"
 
 
-def test_question_outlives_the_daemon_and_is_answered_once(machine: Nursery, home: Path) -> None:
+def test_question_outlives_the_daemon_and_is_answered_once(machine: Machine, home: Path) -> None:
     """A yes that was given must count, and count once, whatever was killed meanwhile."""
     ask = {**rule("ask", "run version", channel="ci"), "mode": "confirm"}
     with ruled(machine, home, ask) as daemon:
@@ -134,7 +133,7 @@ def test_question_outlives_the_daemon_and_is_answered_once(machine: Nursery, hom
 
 
 @pytest.fixture(scope="module")
-def talked_into(machine: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def talked_into(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A daemon whose rules each run one of the commands, by the name of its channel."""
     home = tmp_path_factory.mktemp("automation") / "home"
     rules = [rule(name, f"run --home {home} {words}", channel=name) for name, words in WORDS.items()]
@@ -151,7 +150,7 @@ def test_run_may_not_change_what_rules_and_people_decide(talked_into: Served, na
     assert run["answer"].startswith(refused), run["answer"]
 
 
-def test_word_of_a_run_is_a_strangers_and_never_triggers_its_own_rule(machine: Nursery, home: Path) -> None:
+def test_word_of_a_run_is_a_strangers_and_never_triggers_its_own_rule(machine: Machine, home: Path) -> None:
     """A rule that answers itself would go on for ever."""
     say = f"run --home {home} send --channel ci again"
     tell = {"name": "tell", "channel": "ci"}
@@ -171,7 +170,7 @@ def _said_by(daemon: Served, run: str) -> Json:
     return next((each for each in found if each["sender_id"] == f"run:{run}"), None)
 
 
-def test_chain_of_runs_has_an_end(machine: Nursery, home: Path) -> None:
+def test_chain_of_runs_has_an_end(machine: Machine, home: Path) -> None:
     """Two rules that trigger each other are found out, too; so is a longer round."""
     names = ["a", "b", "c", "d"]
     rules = [
@@ -186,7 +185,7 @@ def test_chain_of_runs_has_an_end(machine: Nursery, home: Path) -> None:
         assert sorted(each["rule"] for each in daemon.call("runs")["runs"]) == ["a", "b", "c"]
 
 
-def test_answer_of_a_run_goes_back_to_where_the_message_came_from(machine: Nursery, home: Path) -> None:
+def test_answer_of_a_run_goes_back_to_where_the_message_came_from(machine: Machine, home: Path) -> None:
     """Whoever asked is told, on the channel where they asked."""
     with ruled(machine, home, rule("answer", "run version", channel="ask", reply=True)) as daemon:
         sent = daemon.call("send", text="which version", sender="colleague", channel="ask")

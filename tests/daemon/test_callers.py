@@ -20,6 +20,7 @@ from harken.model import Consumer, SessionKey
 from harken.runs.mark import limit_of
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Session
+from tests.builders import a_session
 
 STAYS = (sys.executable, "-I", "-S", "-c", "import sys; print(flush=True); sys.stdin.read()")
 NOW = datetime.now(UTC)
@@ -27,18 +28,14 @@ NOW = datetime.now(UTC)
 
 def session(key: str, host: str, *, consumer: str = "", pid: int = 0, native: str = "") -> Session:
     """A session that is here."""
-    return Session(
+    return a_session(
+        host,
+        at=NOW,
         key=SessionKey(key),
-        agent=Consumer(host),
         consumer=Consumer(consumer or host),
-        host=host,
-        client=host,
-        cwd="/",
         pid=pid,
         mailboxes=(),
         surfaces=(),
-        opened_at=NOW,
-        last_active=NOW,
         native=native,
     )
 

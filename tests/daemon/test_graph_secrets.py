@@ -23,7 +23,7 @@ from tests.graph.faults import Fault
 from tests.graph.service import Graph, serving
 from tests.graph.tokens import Answer
 from tests.graph.world import Chat
-from tests.loss.rig import Nursery, Served, until
+from tests.loss.rig import DaemonStarter, Served, until
 from tests.web.rig import NAVIGATION, Web
 
 PRIVATE: Final = "robin-private"  # a folder that is in the path of everything
@@ -134,7 +134,7 @@ def replies_to(daemon: Served, messages: list[str]) -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def evidence() -> Iterator[Evidence]:
+def evidence(starter: DaemonStarter) -> Iterator[Evidence]:
     """A whole run, and what is left of it."""
     with (
         tempfile.TemporaryDirectory(prefix="hk-") as folder,
@@ -146,15 +146,11 @@ def evidence() -> Iterator[Evidence]:
         patch.setenv("HOME", str(owner))
         patch.delenv("XDG_RUNTIME_DIR", raising=False)
         evidence = Evidence(owner / "hk", graph)
-        nursery = Nursery()
-        try:
-            run(evidence, nursery, graph)
-        finally:
-            nursery.close()
+        run(evidence, starter, graph)
         yield evidence
 
 
-def run(evidence: Evidence, nursery: Nursery, graph: Graph) -> None:
+def run(evidence: Evidence, starter: DaemonStarter, graph: Graph) -> None:
     """Do everything that could leave something behind."""
     home, ann = evidence.home, graph.person("Ann")
     chat = graph.chat(ann)
@@ -167,7 +163,7 @@ def run(evidence: Evidence, nursery: Nursery, graph: Graph) -> None:
     be_refused(evidence, graph)
     for name in ("chats", "mail"):
         sign_in(home, graph, name)
-    with nursery.daemon(home) as daemon:
+    with starter.daemon(home, {"HOME": str(home.parent)}) as daemon:
         daemon.start()
         until(lambda: {state_of(daemon, name) for name in ("chats", "mail", "bot")} == {"listening"}, "it listens", 60)
         messages = be_answered(daemon, graph, chat)

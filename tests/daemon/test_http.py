@@ -110,23 +110,6 @@ def test_without_the_token_nothing_is_served(web: Http, verb: str) -> None:
     assert web.daemon.call("list")["messages"] == []
 
 
-def test_other_host_names_are_refused(web: Http) -> None:
-    """A page that rebinds its name to 127.0.0.1 sends its own name."""
-    token = {"Authorization": f"Bearer {web.token}"}
-    for host in ("evil.example", "127.0.0.1", "localhost:1", "", f"{web.address}.evil.example"):
-        assert refused_with(web.ask("/api/list", b"{}", {**token, "Host": host})) == 403
-        assert refused_with(web.ask("/healthz", None, {**token, "Host": host})) == 403
-
-
-def test_other_origins_are_refused(web: Http) -> None:
-    """A page the person visits may try; its browser says where it came from."""
-    token = {"Authorization": f"Bearer {web.token}"}
-    for origin in ("http://evil.example", "null", f"https://{web.address}", "http://localhost:1"):
-        assert refused_with(web.ask("/api/list", b"{}", {**token, "Origin": origin})) == 403
-    status, _, _ = web.ask("/api/list", b"{}", {**token, "Origin": f"http://{web.address}"})
-    assert status == 200
-
-
 def test_health_is_open_and_says_little(web: Http) -> None:
     """A supervisor may ask whether it lives; it learns nothing else."""
     status, body, _ = web.ask("/healthz", None, {})
@@ -152,12 +135,6 @@ def test_malformed_bodies_are_user_errors(web: Http, body: bytes) -> None:
     status, answer, _ = web.ask("/api/send", body)
     assert (status, answer["error"]["code"]) == (422, "user_error")
     assert web.daemon.call("list")["messages"] == []
-
-
-def test_large_body_is_refused(web: Http) -> None:
-    """Memory is not for whoever sends the most."""
-    status, answer, _ = web.ask("/api/send", json.dumps({"text": "x" * (1 << 22)}).encode())
-    assert (status, answer["error"]["code"]) == (413, "user_error")
 
 
 @pytest.mark.parametrize("unit", ["x", "日"])

@@ -34,7 +34,7 @@ from harken.store.sqlite import open_store
 from harken.testing.agent import Json
 from harken.testing.daemon import CallFailed, running_daemon
 from tests.loss import rig
-from tests.loss.rig import Nursery, Served
+from tests.loss.rig import DaemonStarter, Served
 from tests.sources.mcp.rig import Server, Visit, serving, streams
 from tests.sources.mcp.rig import said as words
 
@@ -65,9 +65,9 @@ def until(daemon: Served, is_so: Callable[[Json], bool]) -> Json:
     return rig.until(look, "the source is as wanted", SECONDS)
 
 
-def test_what_a_server_announces_becomes_mail(nursery: Nursery, tmp_path: Path) -> None:
+def test_what_a_server_announces_becomes_mail(starter: DaemonStarter, tmp_path: Path) -> None:
     """In the channel it was announced on, from the server, with prompts only; what was not asked for is counted."""
-    with nursery.daemon(configured(tmp_path / "home", channels=["ci"], args=REAL)) as daemon:
+    with starter.daemon(configured(tmp_path / "home", channels=["ci"], args=REAL)) as daemon:
         daemon.start()
         source = until(daemon, lambda each: each["counts"].get("ci", 0) > 1 and bool(each["dropped"].get("deploys")))
         assert (source["name"], source["kind"], source["state"], source["server"]) == (
@@ -83,9 +83,9 @@ def test_what_a_server_announces_becomes_mail(nursery: Nursery, tmp_path: Path) 
     assert {(each["sender_id"], each["trust"], each["attention"]) for each in messages} == {("ci", "unknown", "prompt")}
 
 
-def test_an_announcement_cannot_be_answered_and_is_not_said_to_be(nursery: Nursery, tmp_path: Path) -> None:
+def test_an_announcement_cannot_be_answered_and_is_not_said_to_be(starter: DaemonStarter, tmp_path: Path) -> None:
     """A reply that can never leave would stand in the ledger as an answer."""
-    with nursery.daemon(configured(tmp_path / "home", channels=["ci"])) as daemon:
+    with starter.daemon(configured(tmp_path / "home", channels=["ci"])) as daemon:
         daemon.start()
         until(daemon, lambda _: bool(daemon.call("list", channel="ci")["messages"]))
         message = daemon.call("list", channel="ci", limit=1)["messages"][0]["id"]
@@ -95,9 +95,9 @@ def test_an_announcement_cannot_be_answered_and_is_not_said_to_be(nursery: Nurse
         assert (details["replies"], [line["state"] for line in details["ledger"]]) == ([], ["queued"])
 
 
-def test_what_was_unread_stays_unread_over_a_restart(nursery: Nursery, tmp_path: Path) -> None:
+def test_what_was_unread_stays_unread_over_a_restart(starter: DaemonStarter, tmp_path: Path) -> None:
     """Announcements are mail: nobody has read them because the daemon was killed."""
-    with nursery.daemon(configured(tmp_path / "home", channels=["ci"])) as daemon:
+    with starter.daemon(configured(tmp_path / "home", channels=["ci"])) as daemon:
         daemon.start()
         until(daemon, lambda _: len(daemon.call("list", channel="ci")["messages"]) > 1)
         daemon.kill()
@@ -105,9 +105,9 @@ def test_what_was_unread_stays_unread_over_a_restart(nursery: Nursery, tmp_path:
         assert daemon.call("stats")["unread_by_channel"]["ci"] > 1
 
 
-def test_what_was_announced_while_the_daemon_was_down_is_told_as_a_gap(nursery: Nursery, tmp_path: Path) -> None:
+def test_what_was_announced_while_the_daemon_was_down_is_told_as_a_gap(starter: DaemonStarter, tmp_path: Path) -> None:
     """A program that is not running announces to nobody: who looks afterwards must not think that all is there."""
-    with nursery.daemon(configured(tmp_path / "home", channels=["ci"])) as daemon:
+    with starter.daemon(configured(tmp_path / "home", channels=["ci"])) as daemon:
         daemon.start()
         assert until(daemon, lambda each: bool(each["counts"]))["gaps"] == 0
         daemon.kill()
@@ -115,19 +115,19 @@ def test_what_was_announced_while_the_daemon_was_down_is_told_as_a_gap(nursery: 
         assert until(daemon, lambda each: each["state"] == "listening")["gaps"] == 1
 
 
-def test_a_server_may_be_trusted_and_wake(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_server_may_be_trusted_and_wake(starter: DaemonStarter, tmp_path: Path) -> None:
     """The person says so for this server, and for no other."""
-    with nursery.daemon(configured(tmp_path / "home", trust="known", attention="wake")) as daemon:
+    with starter.daemon(configured(tmp_path / "home", trust="known", attention="wake")) as daemon:
         daemon.start()
         until(daemon, lambda _: bool(daemon.call("list", channel="ci")["messages"]))
         message = daemon.call("list", channel="ci", limit=1)["messages"][0]
     assert (message["trust"], message["attention"]) == ("known", "wake")
 
 
-def test_a_secret_that_is_missing_keeps_only_its_source_away(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_secret_that_is_missing_keeps_only_its_source_away(starter: DaemonStarter, tmp_path: Path) -> None:
     """Everything else works, and `status` says what to do."""
     home = configured(tmp_path / "home", **{"env.API_TOKEN": "env:HARKEN_TEST_NOT_SET"})
-    with nursery.daemon(home) as daemon:
+    with starter.daemon(home) as daemon:
         daemon.start()
         source = daemon.call("source_list")["sources"][0]
         assert source["state"] == "needs person"

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -26,6 +25,7 @@ from dbus_fast.aio import MessageBus
 
 from harken.dispatch.toast import MOST_KEPT, NO_SERVICE, NO_SESSION, NOT_TRIED, SHOWN, Desktop, Toast
 from harken.testing import DaemonProcess
+from tests.cli.rig import Rig
 from tests.fake_host import fake_host
 from tests.loss.rig import until
 
@@ -219,9 +219,7 @@ def test_without_toasts_rules_go_on(home: Path, monkeypatch: pytest.MonkeyPatch,
         daemon.call("send", text="failed", sender="bot", channel="ci")
         until(lambda: daemon.call("actions", state="told")["actions"], "the rule told it")
         assert said(daemon) == expected
-        command = [sys.executable, "-I", "-m", "harken", "doctor", "--home", str(home)]
-        seen = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False).stdout
-        assert f"toasts  {expected}\n" in seen
+        assert f"toasts  {expected}\n" in Rig(home).run("doctor").out
         assert daemon.call("status")["daemon"]["parked_loops"] == {}
 
 

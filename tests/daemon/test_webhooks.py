@@ -14,7 +14,7 @@ import anyio
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from tests.loss.rig import Json, Nursery, Served, error_of, export
+from tests.loss.rig import DaemonStarter, Json, Served, error_of, export
 from tests.loss.test_disk import ShortFiles
 from tests.sources.webhook import samples
 from tests.sources.webhook.rig import SECRET, github
@@ -115,9 +115,11 @@ def _request(number: int) -> bytes:
     return f"POST {HOOK} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n{head}\r\n".encode() + body
 
 
-async def test_what_was_accepted_is_stored_when_the_daemon_is_killed_under_load(nursery: Nursery, hooked: Path) -> None:
+async def test_what_was_accepted_is_stored_when_the_daemon_is_killed_under_load(
+    starter: DaemonStarter, hooked: Path
+) -> None:
     """202 means that the service may forget it; what it did not hear of it posts again, and is stored once."""
-    with nursery.daemon(hooked) as daemon:
+    with starter.daemon(hooked) as daemon:
         load = Load(port_of(daemon.start()), daemon)
         await load.run()
         assert len(load.accepted) >= ENOUGH
@@ -133,10 +135,10 @@ async def test_what_was_accepted_is_stored_when_the_daemon_is_killed_under_load(
         assert sorted(again) == sorted({*stored, *load.unanswered})
 
 
-def test_a_full_disk_asks_the_service_to_try_again(nursery: Nursery, hooked: Path) -> None:
+def test_a_full_disk_asks_the_service_to_try_again(starter: DaemonStarter, hooked: Path) -> None:
     """Nothing is said to be accepted that is not stored, and space is all that is needed to go on."""
     disk = ShortFiles(hooked.parent)
-    with nursery.daemon(hooked) as daemon:
+    with starter.daemon(hooked) as daemon:
         port = port_of(daemon.start())
         assert post(port, "n1", numbered(1)).status == 202
         disk.fill(daemon)
@@ -152,9 +154,9 @@ def test_a_full_disk_asks_the_service_to_try_again(nursery: Nursery, hooked: Pat
         assert said(export(daemon, "inbox")) == [1, *accepted, number]
 
 
-def test_a_known_delivery_is_known_after_a_restart(nursery: Nursery, hooked: Path) -> None:
+def test_a_known_delivery_is_known_after_a_restart(starter: DaemonStarter, hooked: Path) -> None:
     """GitHub may redeliver days later; and a greeting is no message."""
-    with nursery.daemon(hooked) as daemon:
+    with starter.daemon(hooked) as daemon:
         port = port_of(daemon.start())
         assert [post(port, "d-1").status, post(port, "d-1").status] == [202, 200]
         assert post(port, "d-2", samples.GITHUB_PING, "ping").status == 200
@@ -169,9 +171,9 @@ def test_a_known_delivery_is_known_after_a_restart(nursery: Nursery, hooked: Pat
     assert (source["kind"], source["state"], source["known"]) == ("webhook", "listening", 1)
 
 
-def test_the_listener_for_posts_serves_nothing_else(nursery: Nursery, hooked: Path) -> None:
+def test_the_listener_for_posts_serves_nothing_else(starter: DaemonStarter, hooked: Path) -> None:
     """It may be shown to the world: neither the page nor the API is there, and the private one has no hooks."""
-    with nursery.daemon(hooked) as daemon:
+    with starter.daemon(hooked) as daemon:
         daemon.start()
         public, private = port_of(daemon), port_of(daemon, "url")
         token = {"authorization": f"Bearer {(hooked / 'token').read_text().strip()}"}
@@ -186,11 +188,11 @@ def test_the_listener_for_posts_serves_nothing_else(nursery: Nursery, hooked: Pa
         assert export(daemon, "inbox") == []
 
 
-def test_answers_say_nothing_about_the_daemon(nursery: Nursery, hooked: Path) -> None:
+def test_answers_say_nothing_about_the_daemon(starter: DaemonStarter, hooked: Path) -> None:
     """Whoever may not post learns neither why, nor what is behind it, nor anything they sent."""
     body = json.dumps(samples.GITHUB_PUSH).encode()
     signed = {"content-type": "application/json", **github(body)}
-    with nursery.daemon(hooked) as daemon:
+    with starter.daemon(hooked) as daemon:
         port = port_of(daemon.start())
         answers = {
             "unsigned": ask(port, "POST", HOOK, {"content-type": "application/json"}, body),
@@ -213,10 +215,19 @@ def test_answers_say_nothing_about_the_daemon(nursery: Nursery, hooked: Path) ->
         assert not any(word in answer.msg["x-body"] for word in ("octo", SECRET, "signature", str(hooked)))
 
 
-def test_a_webhook_without_its_secret_waits_for_a_person(nursery: Nursery, hooked: Path) -> None:
+def test_a_post_that_is_far_too_large_is_answered_and_not_reset(starter: DaemonStarter, hooked: Path) -> None:
+    """A service that is still sending when the connection is closed sees a broken line, and sends it all again."""
+    with starter.daemon(hooked) as daemon:
+        port = port_of(daemon.start())
+        for _ in range(5):
+            answer = ask(port, "POST", HOOK, {"content-type": "application/json"}, b" " * 4_000_000)
+            assert answer.status == 413
+
+
+def test_a_webhook_without_its_secret_waits_for_a_person(starter: DaemonStarter, hooked: Path) -> None:
     """The daemon starts, says what is missing, and lets the service try again."""
     (hooked / "ci.secret").unlink()
-    with nursery.daemon(hooked) as daemon:
+    with starter.daemon(hooked) as daemon:
         answer = post(port_of(daemon.start()), "d-1")
         (source,) = daemon.call("source_list")["sources"]
     assert (answer.status, answer.headers["retry-after"]) == (503, "60")
@@ -224,26 +235,26 @@ def test_a_webhook_without_its_secret_waits_for_a_person(nursery: Nursery, hooke
     assert "ci.secret cannot be read" in source["reason"]
 
 
-def test_without_a_webhook_nothing_listens_for_posts(nursery: Nursery, home: Path) -> None:
+def test_without_a_webhook_nothing_listens_for_posts(starter: DaemonStarter, home: Path) -> None:
     """What nobody needs is not open."""
-    with nursery.daemon(home) as daemon:
+    with starter.daemon(home) as daemon:
         daemon.start()
         assert daemon.call("status")["daemon"]["hooks_url"] == ""
         assert not (home / "run" / "hooks-port").exists()
 
 
-def test_posts_cannot_be_answered(nursery: Nursery, hooked: Path) -> None:
+def test_posts_cannot_be_answered(starter: DaemonStarter, hooked: Path) -> None:
     """An agent that tries is told so, instead of believing that somebody heard it."""
-    with nursery.daemon(hooked) as daemon:
+    with starter.daemon(hooked) as daemon:
         post(port_of(daemon.start()), "d-1")
         (message,) = export(daemon, "inbox")
         error = error_of(daemon, "reply", ref=message["id"], body="thanks")
     assert (error["code"], "cannot be answered" in error["message"]) == ("refused", True)
 
 
-def test_a_body_that_never_ends_holds_nobody_up(nursery: Nursery, hooked: Path) -> None:
+def test_a_body_that_never_ends_holds_nobody_up(starter: DaemonStarter, hooked: Path) -> None:
     """Others are answered while one is slow; what was cut off is stored nowhere."""
-    with nursery.daemon(hooked) as daemon:
+    with starter.daemon(hooked) as daemon:
         port = port_of(daemon.start())
         with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as slow:
             slow.sendall(b"POST /hooks/ci HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n\r\n{")

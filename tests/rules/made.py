@@ -9,19 +9,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from harken.automation import Rule
-from harken.model import INBOX, Attention, Message, MessageId, Sender, Trust
+from harken.model import Attention, Message, MessageId, Sender
 from harken.rules.load import load
+from tests.builders import a_message
 
 NOON: Final = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
-MESSAGE: Final = Message(
-    id=MessageId("m-1"),
-    mailbox=INBOX,
-    seq=1,
+MESSAGE: Final = a_message(
+    "Build 456 failed",
     received_at=NOON,
     source="github",
     sender=Sender("bot", "Build bot"),
-    text="Build 456 failed",
-    trust=Trust.KNOWN,
     attention=Attention.PROMPT,
     channel="ci/main",
 )

@@ -14,6 +14,7 @@ from harken.automation import Mode, Outcome, Rule, RuleFiring, RuleState, RuleVe
 from harken.model import Mailbox, Message, MessageId, Trust
 from harken.rules.engine import decide
 from harken.rules.match import RuleMatcher
+from tests.examples import examples
 from tests.rules.made import message, rules_of
 from tests.rules.slow import MILLISECONDS, Said, World
 
@@ -24,7 +25,7 @@ ANCESTORS: Final = ("a", "x", "y", "z", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class RuleHistory:
     """Rules, and what happens: a message, an answer to an action, or that rules are paused or resumed."""
 
     rules: Sequence[dict[str, Any]]
@@ -75,7 +76,7 @@ def messages(draw: st.DrawFn) -> Said:
 
 
 @st.composite
-def stories(draw: st.DrawFn) -> Story:
+def stories(draw: st.DrawFn) -> RuleHistory:
     """Return rules and what happens to them."""
     happens = st.one_of(messages(), messages(), messages(), messages(), st.sampled_from(["pause", "resume", "answer"]))
     events, now = list[Said | str](), 43_000_000
@@ -85,7 +86,7 @@ def stories(draw: st.DrawFn) -> Story:
             events.append(replace(event, number=number, at=now))
         else:
             events.append(event)
-    return Story(
+    return RuleHistory(
         rules=[draw(rules(name)) for name in NAMES[: draw(st.integers(1, 4))]],
         events=events,
         unable=draw(st.sampled_from([frozenset[str](), frozenset[str](), frozenset({"b"})])),
@@ -97,7 +98,7 @@ def stories(draw: st.DrawFn) -> Story:
 class Engine:
     """What `harken` decides. Between batches nothing is carried along but the verdicts, as after a restart."""
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, story: RuleHistory) -> None:
         self._rules: Sequence[Rule] = rules_of(*story.rules)
         self._story = story
         self._heard = dict[MessageId, datetime]()
@@ -148,7 +149,7 @@ def made(said: Said) -> Message:
     )
 
 
-def judged(story: Story, most: Sequence[int]) -> Sequence[RuleVerdict]:
+def judged(story: RuleHistory, most: Sequence[int]) -> Sequence[RuleVerdict]:
     """Return what is decided when messages are judged in batches of at most these sizes, one after the other."""
     engine, batch, sizes = Engine(story), list[Said](), list(most)
     for event in story.events:
@@ -163,9 +164,9 @@ def judged(story: Story, most: Sequence[int]) -> Sequence[RuleVerdict]:
     return engine.verdicts
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(stories())
-def test_the_engine_decides_as_its_description(story: Story) -> None:
+def test_the_engine_decides_as_its_description(story: RuleHistory) -> None:
     """The description is short enough to be read and believed; the engine is fast."""
     world = World(story.rules, story.unable, story.minutes_east, story.waited_before)
     for event in story.events:
@@ -183,9 +184,9 @@ def test_the_engine_decides_as_its_description(story: Story) -> None:
     assert found == wanted
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(stories(), st.lists(st.integers(1, 5), max_size=12))
-def test_neither_batches_nor_a_restart_change_a_decision(story: Story, sizes: Sequence[int]) -> None:
+def test_neither_batches_nor_a_restart_change_a_decision(story: RuleHistory, sizes: Sequence[int]) -> None:
     """A daemon that was away judges many at once, and one that was killed begins with what the store kept."""
     one_by_one = judged(story, [])
     assert judged(story, sizes) == one_by_one

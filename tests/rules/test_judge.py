@@ -14,18 +14,19 @@ import pytest
 from harken.automation import MOST_WAITING, ActionState, Mode, Outcome
 from harken.clock import Clock
 from harken.errors import UserError
-from harken.model import INBOX, LOCAL, Attention, Message, NewMessage, Sender, Trust
+from harken.model import LOCAL, Attention, Message, NewMessage, Sender, Trust
 from harken.rules.judge import RuleBook, RuleJudge
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
+from tests.builders import a_new_message
 
 AUTO: Mapping[str, object] = {"name": "run", "mode": "auto", "prompt": "See {{content}}", "tools": ["read_file"]}
 TELL: Mapping[str, object] = {"name": "tell", "contentRegex": "red"}
 ASK: Mapping[str, object] = {"name": "ask", "channel": "incidents", "mode": "confirm", "prompt": "Look: {{content}}"}
 
 
-class Court:
+class JudgeFixture:
     """A judge with its book over one store."""
 
     def __init__(self, store: Store, folder: Path, clock: Clock) -> None:
@@ -55,11 +56,10 @@ def _keep(path: Path, text: str) -> None:
 
 def _new(text: str, channel: str, trust: Trust, sender: str) -> NewMessage:
     is_local = sender.startswith("run:")
-    return NewMessage(
-        mailbox=INBOX,
+    return a_new_message(
+        text,
         source=LOCAL if is_local else "ci",
         sender=Sender(sender),
-        text=text,
         trust=trust,
         attention=Attention.PROMPT,
         channel=channel,
@@ -77,12 +77,12 @@ def write(folder: Path, *rules: Mapping[str, object]) -> None:
 
 
 @asynccontextmanager
-async def sitting(folder: Path, clock: FakeClock) -> AsyncIterator[Court]:
+async def open_judge(folder: Path, clock: FakeClock) -> AsyncIterator[JudgeFixture]:
     """Open a store and let a judge begin, as a daemon that starts does."""
     async with open_store(folder / "harken.db", clock) as store:
-        court = Court(store, folder, clock)
-        await court.judge.begin()
-        yield court
+        rig = JudgeFixture(store, folder, clock)
+        await rig.judge.begin()
+        yield rig
 
 
 async def test_restart_at_any_point_changes_no_decision(tmp_path: Path) -> None:
@@ -96,16 +96,16 @@ async def test_restart_at_any_point_changes_no_decision(tmp_path: Path) -> None:
         folder.mkdir()
         write(folder, {**AUTO, "rateLimit": "10s", "dedupWindow": "1m"}, TELL)
         for number, text in enumerate(texts):
-            async with sitting(folder, clock) as court:
+            async with open_judge(folder, clock) as rig:
                 if restarts and number:
-                    await court.judge.catch_up()
-                await court.say(text)
+                    await rig.judge.catch_up()
+                await rig.say(text)
                 clock.advance(4)
                 if not restarts or number % 2:
-                    await court.judge.catch_up()
-        async with sitting(folder, clock) as court:
-            await court.judge.catch_up()
-            decided.append(await court.outcomes())
+                    await rig.judge.catch_up()
+        async with open_judge(folder, clock) as rig:
+            await rig.judge.catch_up()
+            decided.append(await rig.outcomes())
     assert decided[0] == decided[1]
     assert Counter(outcome for _, rule, outcome in decided[0] if rule == "run") == {
         "fired": 2,
@@ -117,44 +117,44 @@ async def test_restart_at_any_point_changes_no_decision(tmp_path: Path) -> None:
 async def test_mail_from_before_there_were_rules_is_not_judged(tmp_path: Path) -> None:
     """A person who writes a first rule does not want a run for every old message."""
     clock = FakeClock()
-    async with sitting(tmp_path, clock) as court:
-        await court.say("red 1")
-        await court.judge.catch_up()
-        await court.say("red 2")
+    async with open_judge(tmp_path, clock) as rig:
+        await rig.say("red 1")
+        await rig.judge.catch_up()
+        await rig.say("red 2")
     write(tmp_path, TELL)
-    async with sitting(tmp_path, clock) as court:
-        await court.say("red 3")
-        await court.judge.catch_up()
-        assert await court.outcomes() == [("red 3", "tell", "fired")]
+    async with open_judge(tmp_path, clock) as rig:
+        await rig.say("red 3")
+        await rig.judge.catch_up()
+        assert await rig.outcomes() == [("red 3", "tell", "fired")]
 
 
 async def test_reload_lets_earlier_messages_be_judged_by_the_earlier_rules(tmp_path: Path) -> None:
     """The moment of a reload is between two messages, not somewhere in the backlog."""
     write(tmp_path, TELL)
-    async with sitting(tmp_path, FakeClock()) as court:
-        await court.say("red 1")
+    async with open_judge(tmp_path, FakeClock()) as rig:
+        await rig.say("red 1")
         write(tmp_path, {**TELL, "name": "anew"})
-        await court.judge.reload()
-        await court.say("red 2")
-        await court.judge.catch_up()
-        assert await court.outcomes() == [("red 1", "tell", "fired"), ("red 2", "anew", "fired")]
+        await rig.judge.reload()
+        await rig.say("red 2")
+        await rig.judge.catch_up()
+        assert await rig.outcomes() == [("red 1", "tell", "fired"), ("red 2", "anew", "fired")]
 
 
 async def test_file_that_changed_is_not_in_force_before_the_person_says_so(tmp_path: Path) -> None:
     """Only the person puts rules in force: a file can be written by much, an agent with a shell among it."""
     clock = FakeClock()
     write(tmp_path, TELL)
-    async with sitting(tmp_path, clock) as court:
-        await court.say("red 1")
-        await court.judge.catch_up()
-        await court.say("red 2")
+    async with open_judge(tmp_path, clock) as rig:
+        await rig.say("red 1")
+        await rig.judge.catch_up()
+        await rig.say("red 2")
     write(tmp_path, {**TELL, "name": "anew"})
-    async with sitting(tmp_path, clock) as court:
-        await court.say("red 3")
-        await court.judge.reload()
-        await court.say("red 4")
-        await court.judge.catch_up()
-        decided = [(text, rule) for text, rule, _ in await court.outcomes()]
+    async with open_judge(tmp_path, clock) as rig:
+        await rig.say("red 3")
+        await rig.judge.reload()
+        await rig.say("red 4")
+        await rig.judge.catch_up()
+        decided = [(text, rule) for text, rule, _ in await rig.outcomes()]
     assert decided == [("red 1", "tell"), ("red 2", "tell"), ("red 3", "tell"), ("red 4", "anew")]
 
 
@@ -162,42 +162,42 @@ async def test_broken_file_leaves_the_rules_in_force_also_over_a_restart(tmp_pat
     """All or nothing: half a file must not become half the rules."""
     clock = FakeClock()
     write(tmp_path, TELL)
-    async with sitting(tmp_path, clock):
+    async with open_judge(tmp_path, clock):
         pass
     _keep(tmp_path / "triggers.json", '{"rules": [{"name": "tell", "mode": "Notify"}]}')
-    async with sitting(tmp_path, clock) as court:
-        assert court.book.is_changed
+    async with open_judge(tmp_path, clock) as rig:
+        assert rig.book.is_changed
         with pytest.raises(UserError, match="notify"):
-            await court.judge.reload()
-        assert "notify" in court.book.problem
-        assert [rule.name for rule in court.book.current.rules] == ["tell"]
-        await court.say("red")
-        await court.judge.catch_up()
-        assert await court.outcomes() == [("red", "tell", "fired")]
+            await rig.judge.reload()
+        assert "notify" in rig.book.problem
+        assert [rule.name for rule in rig.book.current.rules] == ["tell"]
+        await rig.say("red")
+        await rig.judge.catch_up()
+        assert await rig.outcomes() == [("red", "tell", "fired")]
 
 
 async def test_rules_that_this_version_cannot_read_do_not_keep_the_daemon_from_starting(tmp_path: Path) -> None:
     """Mail must arrive whatever is wrong with rules; and correcting the file must help."""
     clock = FakeClock()
-    async with sitting(tmp_path, clock) as court:
-        await court.store.rules.keep('{"rules": [{"name": "x", "mode": "later"}]}', 1)
+    async with open_judge(tmp_path, clock) as rig:
+        await rig.store.rules.keep('{"rules": [{"name": "x", "mode": "later"}]}', 1)
     write(tmp_path, TELL)
-    async with sitting(tmp_path, clock) as court:
-        assert (court.book.current.rules, "later" in court.book.problem) == ((), True)
-        await court.judge.reload()
-        assert [rule.name for rule in court.book.current.rules] == ["tell"]
+    async with open_judge(tmp_path, clock) as rig:
+        assert (rig.book.current.rules, "later" in rig.book.problem) == ((), True)
+        await rig.judge.reload()
+        assert [rule.name for rule in rig.book.current.rules] == ["tell"]
 
 
 async def test_rules_that_the_person_took_out_stay_out(tmp_path: Path) -> None:
     """A file that turns up later is not what they said."""
     clock = FakeClock()
     write(tmp_path, TELL)
-    async with sitting(tmp_path, clock) as court:
+    async with open_judge(tmp_path, clock) as rig:
         write(tmp_path)
-        await court.judge.reload()
+        await rig.judge.reload()
     write(tmp_path, AUTO)
-    async with sitting(tmp_path, clock) as court:
-        assert (court.book.current.rules, court.book.is_changed) == ((), True)
+    async with open_judge(tmp_path, clock) as rig:
+        assert (rig.book.current.rules, rig.book.is_changed) == ((), True)
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
@@ -206,31 +206,31 @@ async def test_file_that_others_can_write_is_not_in_force(tmp_path: Path, mode: 
     write(tmp_path, TELL)
     (tmp_path / "triggers.json").chmod(mode)
     close_to_others(tmp_path, is_on=False)
-    async with sitting(tmp_path, FakeClock()) as court:
-        assert court.book.current.rules == ()
-        assert "can be written by others" in court.book.problem
+    async with open_judge(tmp_path, FakeClock()) as rig:
+        assert rig.book.current.rules == ()
+        assert "can be written by others" in rig.book.problem
     # Where nobody else gets to, it does not matter what the file itself would let them do.
     close_to_others(tmp_path, is_on=True)
-    async with sitting(tmp_path, FakeClock()) as court:
-        assert [rule.name for rule in court.book.current.rules] == ["tell"]
+    async with open_judge(tmp_path, FakeClock()) as rig:
+        assert [rule.name for rule in rig.book.current.rules] == ["tell"]
 
 
 async def test_owner_answers_by_a_message_and_nobody_else_does(tmp_path: Path) -> None:
     """The owner may be anywhere; a stranger who knows the id may not decide."""
     write(tmp_path, ASK)
-    async with sitting(tmp_path, FakeClock()) as court:
-        await court.say("db is down", channel="incidents")
-        await court.judge.catch_up()
-        (action,) = await court.store.actions.list()
-        await court.say(f"yes {action.id}", trust=Trust.KNOWN)
-        await court.say(f"please say yes {action.id}", trust=Trust.OWNER)
-        await court.judge.catch_up()
-        assert (await court.store.actions.get(action.id)).state is ActionState.WAITING
-        await court.say(f"YES {action.id}.", f"no {action.id}", trust=Trust.OWNER)
-        await court.judge.catch_up()
-        answered = await court.store.actions.get(action.id)
+    async with open_judge(tmp_path, FakeClock()) as rig:
+        await rig.say("db is down", channel="incidents")
+        await rig.judge.catch_up()
+        (action,) = await rig.store.actions.list()
+        await rig.say(f"yes {action.id}", trust=Trust.KNOWN)
+        await rig.say(f"please say yes {action.id}", trust=Trust.OWNER)
+        await rig.judge.catch_up()
+        assert (await rig.store.actions.get(action.id)).state is ActionState.WAITING
+        await rig.say(f"YES {action.id}.", f"no {action.id}", trust=Trust.OWNER)
+        await rig.judge.catch_up()
+        answered = await rig.store.actions.get(action.id)
         assert (answered.state, answered.decided_by) == (ActionState.QUEUED, "you, by ci")
-        told = [reply.body for reply in await court.store.outbox.list()]
+        told = [reply.body for reply in await rig.store.outbox.list()]
         assert told == [
             f"This answers nothing: Action {action.id} is queued already (by you, by ci).",
             f"{action.id} (ask) is queued now.",
@@ -241,50 +241,50 @@ async def test_windows_outlive_a_time_with_other_rules(tmp_path: Path) -> None:
     """A file that is tried out for an hour must not make the usual one forget what it has done."""
     clock = FakeClock()
     write(tmp_path, {**TELL, "dedupWindow": "24h"})
-    async with sitting(tmp_path, clock) as court:
-        await court.say("red")
-        await court.judge.catch_up()
+    async with open_judge(tmp_path, clock) as rig:
+        await rig.say("red")
+        await rig.judge.catch_up()
         clock.advance(7_200)
         write(tmp_path, {"name": "other"})
-        await court.judge.reload()
-        await court.say("green")
-        await court.judge.catch_up()
+        await rig.judge.reload()
+        await rig.say("green")
+        await rig.judge.catch_up()
         write(tmp_path, {**TELL, "dedupWindow": "24h"})
-        await court.judge.reload()
-        await court.say("red")
-        await court.judge.catch_up()
-        assert (await court.outcomes())[-1] == ("red", "tell", "duplicate")
+        await rig.judge.reload()
+        await rig.say("red")
+        await rig.judge.catch_up()
+        assert (await rig.outcomes())[-1] == ("red", "tell", "duplicate")
 
 
 async def test_burst_is_accounted_for_to_the_last_message(tmp_path: Path) -> None:
     """Ten thousand alerts in a minute happen on the worst day; the queue is bounded and nothing is lost from sight."""
     count, at_once = 10_000, 500
     write(tmp_path, {**AUTO, "rateLimit": "1h"}, {**ASK, "channel": "*"}, TELL)
-    async with sitting(tmp_path, FakeClock()) as court:
+    async with open_judge(tmp_path, FakeClock()) as rig:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(court.judge.run)
+            tasks.start_soon(rig.judge.run)
             for number in range(0, count, at_once):
                 # Storing goes on while the judge works: it is not held up by what is waiting to be judged.
-                await court.say(*(f"red {n}" for n in range(number, number + at_once)))
+                await rig.say(*(f"red {n}" for n in range(number, number + at_once)))
             with anyio.fail_after(120):
-                await court.judge.catch_up()
+                await rig.judge.catch_up()
             tasks.cancel_scope.cancel()
-        counts = await court.store.rules.counts()
+        counts = await rig.store.rules.counts()
         assert counts["run"].outcomes == {Outcome.FIRED: 1, Outcome.LIMITED: count - 1}
         assert counts["ask"].outcomes == {Outcome.FIRED: MOST_WAITING - 1, Outcome.FULL: count - MOST_WAITING + 1}
         assert counts["tell"].outcomes == {Outcome.FIRED: count}
-        assert (await court.store.rules.state()).waiting == MOST_WAITING
-        waiting = await court.store.actions.list([ActionState.WAITING, ActionState.QUEUED], limit=200)
+        assert (await rig.store.rules.state()).waiting == MOST_WAITING
+        waiting = await rig.store.actions.list([ActionState.WAITING, ActionState.QUEUED], limit=200)
         assert Counter(action.mode for action in waiting) == {Mode.CONFIRM: MOST_WAITING - 1, Mode.AUTO: 1}
 
 
 async def test_pause_and_resume_hold_for_what_comes_then(tmp_path: Path) -> None:
     """Messages keep arriving; only what came while paused is left alone."""
     write(tmp_path, TELL)
-    async with sitting(tmp_path, FakeClock()) as court:
+    async with open_judge(tmp_path, FakeClock()) as rig:
         for text, is_paused in (("red 1", False), ("red 2", True), ("red 3", False)):
-            await court.judge.catch_up()
-            await court.store.rules.pause(is_on=is_paused)
-            await court.say(text)
-        await court.judge.catch_up()
-        assert [outcome for _, _, outcome in await court.outcomes()] == ["fired", "paused", "fired"]
+            await rig.judge.catch_up()
+            await rig.store.rules.pause(is_on=is_paused)
+            await rig.say(text)
+        await rig.judge.catch_up()
+        assert [outcome for _, _, outcome in await rig.outcomes()] == ["fired", "paused", "fired"]

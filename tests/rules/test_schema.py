@@ -17,6 +17,7 @@ from harken.hosts.registry import host_names
 from harken.rules.fields import KEYS
 from harken.rules.load import InvalidRules, RuleFault, load
 from harken.rules.schema import json_schema
+from tests.examples import examples
 
 PUBLISHED: Final = Path(__file__).parents[2] / "docs" / "reference" / "triggers.schema.json"
 CHECK: Final[Any] = import_module("jsonschema").Draft202012Validator(json_schema())  # it comes without types
@@ -74,7 +75,7 @@ def is_loaded(document: object) -> bool:
     return not faults_of(json.dumps(document).encode())
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(likely_rules(), st.sampled_from([{}, {}, {"$schema": "x"}, {"$schema": 5}, {"version": 1}]))
 def test_the_loader_and_the_schema_agree(rule: object, around: dict[str, object]) -> None:
     """What an editor underlines is refused, and what it lets pass is in force."""

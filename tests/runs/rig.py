@@ -24,7 +24,7 @@ from harken.daemon.supervisor import contain
 from harken.errors import Forbidden, Unavailable
 from harken.git.repository import file_starts_nothing
 from harken.hosts.held import held_paths
-from harken.model import INBOX, Attention, MessageId, NewMessage, Sender, Trust
+from harken.model import Attention, MessageId, Sender
 from harken.runs.folders import RunFolders
 from harken.runs.runner import RunExecutor, RunPlaces
 from harken.runs.sandbox import (
@@ -40,6 +40,7 @@ from harken.runs.tools import Tool
 from harken.store.contract import Store
 from harken.store.contract.automation import Settlement
 from harken.store.sqlite import open_store
+from tests.builders import a_new_message
 
 WAIT_SECONDS = 60.0
 
@@ -268,14 +269,7 @@ class Rig:
         return await self.store.runs.get((await self.store.actions.get(action.id)).run or "")
 
     async def _message(self) -> MessageId:
-        new = NewMessage(
-            mailbox=INBOX,
-            source="ci",
-            sender=Sender("bot"),
-            text="the build is red",
-            trust=Trust.KNOWN,
-            attention=Attention.PROMPT,
-        )
+        new = a_new_message("the build is red", source="ci", sender=Sender("bot"), attention=Attention.PROMPT)
         return (await self.store.messages.append([new]))[0].message.id
 
 

@@ -24,8 +24,8 @@ from harken.config.home import Home, socket_path
 from harken.daemon.callers import AgentProcesses
 from harken.processes import identity_of
 from harken.testing.daemon import Json
-from tests.fake_host import nursery_with_host
-from tests.loss.rig import Nursery, Served, until
+from tests.fake_host import Machine, machine_with_host
+from tests.loss.rig import DaemonStarter, Served, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a run is known by group, descent and marks")
 
@@ -113,14 +113,13 @@ ATTACKS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+def machine(starter: DaemonStarter, tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """Daemons on a machine where Gemini CLI seems to be installed."""
-    with nursery_with_host(tmp_path_factory.mktemp("machine"), PROGRAM) as nursery:
-        yield nursery
+    return machine_with_host(starter, tmp_path_factory.mktemp("machine"), PROGRAM)
 
 
 @contextmanager
-def ruled(machine: Nursery, home: Path, *lines: str) -> Iterator[Served]:
+def ruled(machine: Machine, home: Path, *lines: str) -> Iterator[Served]:
     """Serve a home with one rule, whose agent does these things for every message on the channel `ci`."""
     home.mkdir(mode=0o700, exist_ok=True)
     (home / "config.toml").write_text("[toasts]\nenabled = false\n", encoding="utf-8")
@@ -196,7 +195,7 @@ def senders(daemon: Served) -> set[str]:
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-def test_nothing_that_a_run_has_started_outlives_it(machine: Nursery, home: Path, tmp_path: Path, attack: str) -> None:
+def test_nothing_that_a_run_has_started_outlives_it(machine: Machine, home: Path, tmp_path: Path, attack: str) -> None:
     """What is left behind would be nobody's, so it would be taken for the person, whatever it then asks for."""
     line = set_up(tmp_path, home, attack)
     with ruled(machine, home, line, f"await {tmp_path}/pid") as daemon:
@@ -210,7 +209,7 @@ def test_nothing_that_a_run_has_started_outlives_it(machine: Nursery, home: Path
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 def test_what_a_run_has_started_is_its_agents_while_it_goes_on(
-    machine: Nursery, home: Path, tmp_path: Path, attack: str
+    machine: Machine, home: Path, tmp_path: Path, attack: str
 ) -> None:
     """Taken for the person, it could put other rules in force, and speak in their name."""
     (tmp_path / "go").touch()
@@ -236,7 +235,7 @@ def test_what_a_run_has_started_is_its_agents_while_it_goes_on(
 
 @pytest.mark.parametrize("how", ["plain", "hidden"])
 def test_what_a_run_has_started_is_refused_over_http_with_the_token(
-    machine: Nursery, home: Path, tmp_path: Path, how: str
+    machine: Machine, home: Path, tmp_path: Path, how: str
 ) -> None:
     """A shell can read the token. What is refused to it on the socket, it must not do at the port beside it."""
     (tmp_path / "ask.py").write_text(ASK)
@@ -256,7 +255,7 @@ def test_what_a_run_has_started_is_refused_over_http_with_the_token(
     ("kind", "said"), [("call", "is only counted: run unknown"), ("mcp", "A run has no session of its own.")]
 )
 def test_connection_that_outlives_its_process_is_not_the_persons_while_a_run_lives(
-    machine: Nursery, home: Path, tmp_path: Path, kind: str, said: str
+    machine: Machine, home: Path, tmp_path: Path, kind: str, said: str
 ) -> None:
     """Of a process that has ended nobody can tell what it was of: it is neither the person nor an agent for that."""
     (tmp_path / "hand_over.py").write_text(HAND_OVER)
@@ -272,7 +271,7 @@ def test_connection_that_outlives_its_process_is_not_the_persons_while_a_run_liv
 
 
 def test_everything_of_a_run_is_gone_soon_after_its_daemon_was_killed(
-    machine: Nursery, home: Path, tmp_path: Path
+    machine: Machine, home: Path, tmp_path: Path
 ) -> None:
     """Nobody would end it, and the next daemon may be started by the person hours later, or by the run itself."""
     line = set_up(tmp_path, home, ATTACKS["deaf to signals"])
@@ -289,7 +288,7 @@ def test_everything_of_a_run_is_gone_soon_after_its_daemon_was_killed(
 
 
 def test_what_stayed_of_a_killed_daemons_run_is_an_agents_and_ended_by_the_next(
-    machine: Nursery, home: Path, tmp_path: Path
+    machine: Machine, home: Path, tmp_path: Path
 ) -> None:
     """A reaper that was killed first cannot end anything; who is left must not be the person for that."""
     line = set_up(tmp_path, home, ATTACKS["a session of its own"])
@@ -308,14 +307,14 @@ def test_what_stayed_of_a_killed_daemons_run_is_an_agents_and_ended_by_the_next(
         until(lambda: left_in(tmp_path) == [], "its end", END_SECONDS)
 
 
-def test_program_that_dies_by_a_signal_is_seen_to(machine: Nursery, home: Path) -> None:
+def test_program_that_dies_by_a_signal_is_seen_to(machine: Machine, home: Path) -> None:
     """Whoever stands between must not make another end of it."""
     with ruled(machine, home, "die") as daemon:
         fire(daemon)
         assert over(daemon)["exit_code"] == -6
 
 
-def test_another_process_with_the_number_of_a_run_is_left_alone(machine: Nursery, home: Path, tmp_path: Path) -> None:
+def test_another_process_with_the_number_of_a_run_is_left_alone(machine: Machine, home: Path, tmp_path: Path) -> None:
     """Clocks are set, numbers are used again: only what the system counts from its own start tells who it is."""
     with ruled(machine, home, "hold") as daemon:
         fire(daemon)

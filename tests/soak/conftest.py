@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.loss.conftest import home, no_runtime_folder, nursery
+from tests.loss.conftest import home, no_runtime_folder
 
-__all__ = ["home", "no_runtime_folder", "nursery"]
+__all__ = ["home", "no_runtime_folder"]

@@ -23,7 +23,7 @@ from harken.config.home import Home
 from harken.control.stop import daemons_of
 from harken.testing import CallFailed, DaemonProcess
 from tests.cli.rig import Outcome, Rig
-from tests.loss.rig import Chance, Json, Nursery, export, journal_lines, received, until
+from tests.loss.rig import Chance, DaemonStarter, Json, export, journal_lines, received, until
 from tests.soak.mishaps import CHUNK, PAGE, Mishap, Place, Touched, keep_older
 from tests.soak.traffic import MAILBOXES, Promises, Traffic, acknowledge, over_socket, pull
 
@@ -115,13 +115,15 @@ def disk_at(folder: Path) -> Iterator[TemporaryDisk | EndlessDisk]:
 class Life:
     """A home from its first start to its end. Use it inside `with`."""
 
-    def __init__(self, folder: Path, nursery: Nursery, seed: int, tally: Tally, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, starter: DaemonStarter, seed: int, tally: Tally, tell: Callable[[str], None]
+    ) -> None:
         self.home = folder / "home"
         self.chance = Chance(seed)
         self.daemon = DaemonProcess(self.home)
         self.traffic = Traffic(self.daemon, seed)
         self._rig = Rig(self.home)
-        self._nursery = nursery
+        self._starter = starter
         self._tally = tally
         self._tell = tell
         self._folder = folder
@@ -210,7 +212,7 @@ class Life:
             self._story.append("killed some time after its start")
             return
         side = self.chance.choice(("before", "after"))
-        with self._nursery.daemon(self.home) as served:
+        with self._starter.daemon(self.home) as served:
             before = served.errors()
             served.start(side=side, at=self.chance.randint(1, START_COMMITS))
             if served.errors() != before:

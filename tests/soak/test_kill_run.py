@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 
-from tests.loss.rig import Chance, Nursery
+from tests.loss.rig import Chance, DaemonStarter
 from tests.soak.killing import Life, Tally
 from tests.soak.mishaps import MISHAPS, Mishap, Touched
 
@@ -55,11 +55,11 @@ SHORT: Final = (
 )
 
 
-def test_nothing_accepted_is_lost_when_each_kind_of_thing_happens_once(home: Path, nursery: Nursery) -> None:
+def test_nothing_accepted_is_lost_when_each_kind_of_thing_happens_once(home: Path, starter: DaemonStarter) -> None:
     """The same in little: the database, the journal, the lock and the room on the disk go, one after another."""
     by_name = {mishap.name: mishap for mishap in MISHAPS}
     tally = Tally()
-    with Life(home.parent / "short", nursery, SHORT_SEED, tally, lambda _text: None) as life:
+    with Life(home.parent / "short", starter, SHORT_SEED, tally, lambda _text: None) as life:
         for name in SHORT:
             life.be_killed(by_name[name])
         life.conclude()
@@ -81,7 +81,7 @@ def test_draw_has_every_mishap_before_one_comes_twice() -> None:
 
 @pytest.mark.soak
 def test_nothing_accepted_is_lost_whatever_happens_to_the_files(
-    home: Path, nursery: Nursery, tell: Callable[[str], None]
+    home: Path, starter: DaemonStarter, tell: Callable[[str], None]
 ) -> None:
     """The one promise, under everything that can happen to a folder: what was accepted is there, or brought back."""
     seed = int(os.environ.get("SOAK_SEED") or secrets.randbelow(HIGHEST_SEED))
@@ -91,7 +91,7 @@ def test_nothing_accepted_is_lost_whatever_happens_to_the_files(
     mishaps = drawn(seed)
     while tally.kills < kills:
         end = min(kills, tally.kills + KILLS_OF_A_HOME)
-        with Life(home.parent / f"home{end}", nursery, seed + end, tally, tell) as life:
+        with Life(home.parent / f"home{end}", starter, seed + end, tally, tell) as life:
             while tally.kills < end:
                 life.be_killed(next(mishaps))
             life.conclude()

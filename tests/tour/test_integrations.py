@@ -157,7 +157,7 @@ def test_14_connecting_is_a_plan_that_is_shown_done_and_undone(tmp_path: Path) -
     assert settings.read_bytes() == mine
     apply(plan, place, options)
     assert b"harken" in settings.read_bytes()
-    assert gemini.plan(place, options).steps == []
+    assert not gemini.plan(place, options).steps
     undo(gemini, place)
     assert [path for path in place.user.rglob("*") if path.is_file()] == [settings]
     assert settings.read_bytes() == mine

@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from harken.config.folder import ADDRESS_FILE, CONFIG_FILE, DAEMON_LOG, expand_folder, find_folder
 from harken.errors import Conflict, HarkenError, Unavailable, UserError
 
-DEFAULT_HOME = "~/.harken"
 PRIVATE_FOLDER = 0o700
 
 # A unix socket's address holds 108 bytes on Linux and 104 on macOS, with the closing NUL.
@@ -34,10 +34,13 @@ class Home:
 
     path: Path
 
+    def __fspath__(self) -> str:
+        return str(self.path)
+
     @property
     def config_file(self) -> Path:
         """The settings."""
-        return self.path / "config.toml"
+        return self.path / CONFIG_FILE
 
     @property
     def triggers_file(self) -> Path:
@@ -82,7 +85,7 @@ class Home:
     @property
     def daemon_log(self) -> Path:
         """The daemon's current log file."""
-        return self.logs_dir / "daemon.log"
+        return self.path / DAEMON_LOG
 
     @property
     def run_dir(self) -> Path:
@@ -97,7 +100,7 @@ class Home:
     @property
     def address_file(self) -> Path:
         """Where the daemon listens."""
-        return self.run_dir / "address"
+        return self.path / ADDRESS_FILE
 
     @property
     def daemon_file(self) -> Path:
@@ -135,6 +138,11 @@ class Home:
         return self.path / "trial"
 
     @property
+    def watched_file(self) -> Path:
+        """How far `harken watch` has printed."""
+        return self.run_dir / "watched.json"
+
+    @property
     def token_file(self) -> Path:
         """The secret that HTTP callers present."""
         return self.path / "token"
@@ -152,29 +160,12 @@ class Home:
 
 def find_home(flag: str | None, environ: Mapping[str, str]) -> Home:
     """Return the home that the flag, else HARKEN_HOME, else the default names; nothing is created."""
-    if flag is not None and not flag:
-        raise UserError("The home folder given by --home is empty.", "Name a folder, or leave --home out.")
-    text = flag or environ.get("HARKEN_HOME") or DEFAULT_HOME
-    if not text.isprintable():
-        raise UserError(
-            "The name of the home folder contains characters that cannot be shown.",
-            "Choose a folder with a plain name.",
-        )
-    # Not `resolve`: a link that the user chose to go through stays in what is shown.
-    return Home(Path(os.path.normpath(Path.cwd() / expand_user(text, environ))))
+    return Home(Path(find_folder(flag, environ)))
 
 
 def expand_user(text: str, environ: Mapping[str, str]) -> Path:
     """Return the path with a leading `~` replaced by the user's own folder."""
-    own = environ.get("HOME", "")
-    if own and (text == "~" or text.startswith("~/")):
-        return Path(own + text[1:])
-    try:
-        return Path(text).expanduser()
-    except RuntimeError as exc:
-        raise UserError(
-            f"The folder {text} cannot be found: there is no such user.", "Write the path in full."
-        ) from exc
+    return Path(expand_folder(text, environ))
 
 
 def ensure(home: Home) -> None:

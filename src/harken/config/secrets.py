@@ -120,7 +120,7 @@ def _from_keyring(text: str) -> str:
     except ImportError:
         raise UserError(
             f"The secret keyring:{service}/{name} needs the keyring package, which is not installed.",
-            "Install harken[keyring], or keep the secret with env: or file:.",
+            "Install the package keyring where Harken is, or keep the secret with env: or file:.",
         ) from None
     try:
         value = keyring.get_password(service, name)

@@ -334,7 +334,7 @@ class WaitingSettings:
         default="",
         metadata=_about(
             reference(),
-            "Where your phone is reached: a reference to an address for Apprise (pip install 'harken[phone]').",
+            "Where your phone is reached: a reference to an address for Apprise, a package that is installed apart.",
             'phone = "env:HARKEN_PHONE"',
         ),
     )

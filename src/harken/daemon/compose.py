@@ -50,6 +50,7 @@ from harken.hosts.hook import Hello
 from harken.inbox.access import Access
 from harken.inbox.caller import NO_SESSION, Bounds, Caller, Role
 from harken.inbox.channels import Channels
+from harken.inbox.conversations import Conversations
 from harken.inbox.inbox import Inbox
 from harken.inbox.questions import Questions, Replies
 from harken.inbox.retention import MailRetention
@@ -186,6 +187,7 @@ class Daemon:
             tasks=self.tasks,
             channels=Channels(self.store, self.inbox),
             questions=self.questions,
+            conversations=Conversations(self.store, self.clock),
             replies=Replies(self.store.outbox),
             automation=self.rule_wiring.automation,
             retention=MailRetention(self.store, upkeep.limits_of(self.settings), lambda: self.journal.last),
@@ -483,7 +485,13 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     supervisor.start("tasks", daemon.tasks.keep)
     daemon.source_set.start(supervisor)
     if settings.toasts.enabled:
-        toasts = Toasts(store, daemon.clock, daemon.desktop.show, quiet=settings.toasts.quiet_hours)
+        toasts = Toasts(
+            store,
+            daemon.clock,
+            daemon.desktop.show,
+            quiet=settings.toasts.quiet_hours,
+            consent_to=daemon.rule_wiring.consent_to,
+        )
         supervisor.start("toasts", toasts.run)
     supervisor.start("waiting", _escalation(daemon).run)
     daemon.rule_wiring.start(supervisor)

@@ -14,7 +14,6 @@ from datetime import timedelta
 from typing import Final
 
 import anyio
-import psutil
 from anyio import CancelScope
 from anyio.abc import TaskGroup
 
@@ -26,6 +25,7 @@ from harken.hosts.registry import host_named, host_title
 from harken.inbox.automation import ActionDetails, Automation
 from harken.inbox.caller import Caller, Role
 from harken.model import TRIAL, Mailbox, SessionKey
+from harken.processes import command_line, has_terminal
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Presence, Session
 from harken.store.contract import Changes
@@ -183,10 +183,6 @@ class Confirmations:
 
 def has_person(session: Session) -> bool:
     """Whether a person sits before a session: it has a terminal, and was not started to be used by a program."""
-    try:
-        process = psutil.Process(session.pid)
-        arguments, facts = process.cmdline(), process.as_dict(["terminal"])
-    except psutil.Error:
-        return False
+    arguments = command_line(session.pid)
     flags = {argument.partition("=")[0] for argument in arguments}
-    return bool(facts["terminal"]) and not flags & host_named(session.host).unmanned_flags
+    return bool(arguments) and has_terminal(session.pid) and not flags & host_named(session.host).unmanned_flags

@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
-from harken.automation import Run
+from harken.automation import Order, Run, consent
 from harken.clock import Clock
 from harken.config.home import Home
 from harken.config.secrets import env_values
@@ -17,8 +18,8 @@ from harken.daemon.supervisor import Supervisor, contain
 from harken.errors import HarkenError
 from harken.git.repository import file_starts_nothing
 from harken.hosts.held import held_paths
-from harken.hosts.registry import sandboxes
-from harken.inbox.automation import AgentFit, Automation
+from harken.hosts.registry import host_title, sandboxes, short
+from harken.inbox.automation import AgentFit, Automation, FitOf
 from harken.inbox.caller import Bounds, check_answerable
 from harken.ingest.sanitise import visible
 from harken.model import RULES, RUN
@@ -38,6 +39,14 @@ class RuleWiring:
     judge: RuleJudge
     runner: RunExecutor
     automation: Automation
+    fit_of: FitOf
+    usual_folder: str
+
+    def consent_to(self, order: Order) -> str:
+        """Return what a yes to an order lets happen."""
+        host = self.fit_of(order.agent, order.tools).agent or order.agent
+        folder = order.workdir or self.usual_folder
+        return consent(host_title(host) if host else "", short(Path(folder)) if folder else "", order.tools)
 
     async def begin(self) -> None:
         """Read the rules."""
@@ -87,8 +96,17 @@ def join(
         answer=_answering(store, bounds),
         contain=contain,
     )
-    automation = Automation(store, book, judge, clock, runs=runner, fit_of=fit_of, announcers=bounds.announcers)
-    return RuleWiring(judge=judge, runner=runner, automation=automation)
+    automation = Automation(
+        store,
+        book,
+        judge,
+        clock,
+        runs=runner,
+        fit_of=fit_of,
+        announcers=bounds.announcers,
+        usual_folder=settings.workdir,
+    )
+    return RuleWiring(judge=judge, runner=runner, automation=automation, fit_of=fit_of, usual_folder=settings.workdir)
 
 
 def _answering(store: Store, bounds: Bounds) -> Answer:

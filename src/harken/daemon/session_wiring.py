@@ -28,7 +28,7 @@ from harken.processes import command_line, is_alive
 from harken.sessions.events import HookMoment
 from harken.sessions.session import MailScopeOf, NamedTaskOf, Session, SessionRecord, Waker
 from harken.store.contract import Store
-from harken.surfaces.composer import HookComposer
+from harken.surfaces.composer import HookComposer, HookText
 from harken.surfaces.hooks import (
     BellWaker,
     HookConnection,
@@ -198,10 +198,10 @@ class SessionWiring:
         return found
 
     def _text_waker(self, way: WakeWay, session: Session, hello: Hello) -> Waker:
-        async def send(text: str) -> bool | None:
+        async def send(told: HookText) -> bool | None:
             try:
                 # Asked for now: a conversation that was cleared has another id than when this hook ran.
-                return await way.send(_target(session, hello), text)
+                return await way.send(_target(session, hello), told.text)
             except _FAILURES as exc:
                 _log.warning("%s by %s failed: %s", session.key, way.surface, exc)
                 return None

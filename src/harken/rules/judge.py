@@ -10,6 +10,7 @@ and then: judging such a message again says the same.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import stat
@@ -22,6 +23,7 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from harken.automation import ACTIONS, Rule, RuleState, RuleVerdict
 from harken.clock import Clock
@@ -118,6 +120,11 @@ class RuleJudge:
             await anyio.to_thread.run_sync(self._book.take, rules)
             self._is_idle = False
             await self._keep_place()
+
+    async def write(self, rules: InForce) -> None:
+        """Write changed rules into the file, and put it in force."""
+        await anyio.to_thread.run_sync(self._book.write, rules)
+        await self.reload()
 
     async def _catch_up(self) -> None:
         head = (await self._store.rules.state()).head
@@ -299,6 +306,29 @@ class RuleBook:
         data = text.encode("utf-8", "surrogateescape")
         file = load(data) if data.strip() else RuleFile(rules=(), warnings=())
         return InForce(file.rules, RuleMatcher(file.rules), file.warnings, self._clock.now(), text)
+
+    def with_rule(self, rule: Mapping[str, object]) -> InForce:
+        """Return the rules in force and one more, as the file would be written. Raises what is wrong with them."""
+        return self._changed(lambda rules: [*rules, dict(rule)])
+
+    def without_rule(self, name: str) -> InForce:
+        """Return the rules in force without one of them."""
+        return self._changed(lambda rules: [rule for rule in rules if rule.get("name") != name])
+
+    def _changed(self, change: Callable[[list[dict[str, object]]], list[dict[str, object]]]) -> InForce:
+        if self.is_changed:
+            raise Conflict(f"{self.path} was changed and is not in force.", "Read it again first: harken rules reload")
+        document = msgspec.json.decode(self._current.text or "{}", type=dict[str, object])
+        rules = msgspec.convert(document.get("rules") or [], list[dict[str, object]])
+        text = json.dumps({**document, "rules": change(rules)}, indent=2, ensure_ascii=False)
+        return self.made(f"{text}\n")
+
+    def write(self, rules: InForce) -> None:
+        """Write rules into the file, whole or not at all."""
+        draft = self.path.with_name(f"{self.path.name}.new")
+        draft.touch(mode=0o600)
+        draft.write_bytes(rules.text.encode("utf-8", "surrogateescape"))
+        draft.replace(self.path)
 
     def take(self, rules: InForce) -> None:
         """Put rules in force."""

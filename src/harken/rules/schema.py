@@ -20,12 +20,12 @@ Json: TypeAlias = dict[str, Any]
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 _EXAMPLE: Final[Mapping[str, Any]] = {
     "rules": [
-        {"name": "ci", "server": "github", "channel": "ci/*", "contentRegex": "(?i)fail", "mode": "notify"},
+        {"name": "ci-failed", "channel": "ci", "contentRegex": "(?i)red|fail", "mode": "notify"},
         {
-            "name": "incident",
-            "channel": "incidents",
+            "name": "ci-cause",
+            "channel": "ci",
             "mode": "confirm",
-            "prompt": "Find the cause of this incident.\n{{content}}",
+            "prompt": "Find the cause of this failure.\n{{content}}",
             "tools": ["read_file", "search_files"],
             "rateLimit": "5m",
             "dedupWindow": "30m",

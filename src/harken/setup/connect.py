@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harken.errors import HarkenError, NotFound, UserError
-from harken.hosts.connect.apply import is_change
 from harken.hosts.connect.plan import (
     CommandStep,
     ConnectOptions,
@@ -81,7 +80,7 @@ class ConnectJob:
     @property
     def is_todo(self) -> bool:
         """Whether anything would change."""
-        return self.error is None and any(is_change(step) for step in self.plan.steps)
+        return self.error is None and bool(self.plan.steps)
 
 
 def job_of(target: ConnectTarget, wake: str | None, *, is_alone: bool) -> ConnectJob:

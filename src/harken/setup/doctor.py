@@ -18,7 +18,7 @@ from harken.config.home import Home
 from harken.config.load import load
 from harken.control.client import DaemonClient, NoDaemon, Result
 from harken.errors import HarkenError, UserError
-from harken.hosts.connect.apply import is_change, verify
+from harken.hosts.connect.apply import verify
 from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectOptions
 from harken.hosts.connect.record import records
 from harken.hosts.registry import broken_hosts, short
@@ -72,7 +72,7 @@ def is_connected(target: ConnectTarget) -> bool:
     if target.record is not None:
         return True
     try:
-        return any(is_change(step) for step in target.connector.removal(target.place).steps)
+        return bool(target.connector.removal(target.place).steps)
     except UserError:
         return False  # a file that cannot be understood: `connect` says so
 
@@ -101,11 +101,10 @@ def _connection(target: ConnectTarget) -> Iterator[CheckFinding]:
     except HarkenError as exc:
         yield CheckFinding(what="its settings can be read", is_good=False, hint=f"{exc.message} {exc.hint}")
         return
-    stale = [step for step in plan.steps if is_change(step)]
-    about = [step.why if isinstance(step, CommandStep) else f"{short(step.path)} ({step.why})" for step in stale]
+    about = [step.why if isinstance(step, CommandStep) else f"{short(step.path)} ({step.why})" for step in plan.steps]
     other = f" It was connected with {record.python}." if record and record.python != target.place.python else ""
-    hint = f"Not as this Harken would write it: {', '.join(about)}.{other} Run: {again}" if stale else ""
-    yield CheckFinding(what="connected and current", is_good=not stale, hint=hint)
+    hint = f"Not as this Harken would write it: {', '.join(about)}.{other} Run: {again}" if about else ""
+    yield CheckFinding(what="connected and current", is_good=not about, hint=hint)
     if target.found:
         try:
             yield from verify(target.connector, target.place)

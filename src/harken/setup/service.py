@@ -24,7 +24,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final, Protocol
 
-from harken.config.home import DEFAULT_HOME, Home, disk_error, ensure, expand_user, write_private
+from harken.config.folder import DEFAULT_HOME
+from harken.config.home import Home, disk_error, ensure, expand_user, write_private
 from harken.control.start import LOOK_SECONDS, START_SECONDS, daemon_facts, is_reachable, start
 from harken.control.stop import stop
 from harken.display import one_line

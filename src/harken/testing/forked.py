@@ -47,15 +47,19 @@ def _at_start(env: Mapping[str, str]) -> Mapping[str, str]:
 _BEGINNING: Final = _at_start(os.environ)  # what the server has, whatever a test sets later
 
 
+def is_forked(command: Sequence[str], env: Mapping[str, str]) -> bool:
+    """Whether a command is started by the server: there is one, and its processes are as one of their own would be."""
+    is_ours = command[0] == sys.executable and "harken" in command[1:4] and command[1] in ("-I", "-m")
+    is_same = _at_start(env) == _BEGINNING and len(shlex.join(command).encode()) < _MOST_COMMAND_BYTES
+    return FORK_SERVER in os.environ and is_ours and is_same and _IS_AS_KNOWN
+
+
 def start_harken(
     command: Sequence[str], env: Mapping[str, str] | None = None, **options: PopenOption
 ) -> subprocess.Popen[bytes]:
     """Start a command with the arguments of `Popen`; it is forked if there is a server and the command is `harken`."""
     wanted = {name: value for name, value in (os.environ if env is None else env).items() if name != FORK_SERVER}
-    is_ours = command[0] == sys.executable and "harken" in command[1:4] and command[1] in ("-I", "-m")
-    is_same = _at_start(wanted) == _BEGINNING and len(shlex.join(command).encode()) < _MOST_COMMAND_BYTES
-    is_forked = FORK_SERVER in os.environ and is_ours and is_same and _IS_AS_KNOWN
-    start: Callable[..., subprocess.Popen[bytes]] = ForkedProcess if is_forked else subprocess.Popen
+    start: Callable[..., subprocess.Popen[bytes]] = ForkedProcess if is_forked(command, wanted) else subprocess.Popen
     return start(command, env=wanted, **options)
 
 

@@ -102,7 +102,7 @@ _UNKNOWN: Final[tuple[str, str, _Maker]] = (
 
 
 def _pushed(channel: PushChannel, marker: str) -> Mapping[str, object]:
-    return channel.params(f"{marker} is a marker of `harken probe`.")
+    return channel.params(f"{marker} is a marker of `harken probe`.", ())
 
 
 def _notifications() -> Iterator[tuple[str, str, _Maker]]:

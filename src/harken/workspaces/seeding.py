@@ -20,7 +20,7 @@ import msgspec
 from harken.display import one_line
 from harken.errors import Conflict, HarkenError, NotFound, UserError
 from harken.git.command import git
-from harken.hosts.connect.apply import apply, is_change, undo
+from harken.hosts.connect.apply import apply, undo
 from harken.hosts.connect.files import PRIVATE_FILE, read, trouble, write
 from harken.hosts.connect.plan import CommandStep, ConnectOptions, Connector, ConnectPlan, InstallTarget, Step
 from harken.hosts.connect.record import load, locked
@@ -163,7 +163,7 @@ def seed(everywhere: InstallTarget, task: str, folder: Path, host: str, refuse: 
     try:
         if (record := load(everywhere.harken, host, None)) is not None:
             plan = found.plan(everywhere, ConnectOptions(wake=record.wake))
-            is_stale = any(is_change(step) for step in plan.steps)
+            is_stale = bool(plan.steps)
             note = f"{title_of(host)} is connected, but not as this Harken would do it. Run: {_connect(host)}"
             return SeedReport(notes=(note,) if is_stale else ())
         refuse()
@@ -348,9 +348,7 @@ def seeded_names(harken: Path, task: str) -> set[str]:
 def _plan(found: Connector, place: InstallTarget, ground: SeedGround) -> ConnectPlan:
     """Return what is to be done; what git leaves alone is written here, not by the host's module."""
     plan = found.plan(place, ConnectOptions())
-    return replace(
-        plan, steps=[step for step in plan.steps if is_change(step) and ground.exclude not in _touched(step)]
-    )
+    return replace(plan, steps=[step for step in plan.steps if ground.exclude not in _touched(step)])
 
 
 def _touched(step: Step) -> tuple[Path, ...]:
