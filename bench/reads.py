@@ -27,7 +27,7 @@ SEARCH_BUDGET: Final = Budget(at_most=20, is_of_ratio=False)
 # The first half of the consumers: those that joined last have fewer than 20 to get among the few.
 ASKING: Final = CONSUMERS // 2
 LEASE: Final = timedelta(minutes=15)
-MOST: Final = LimitSettings().new_consumer_most
+MAX: Final = LimitSettings().new_consumer_most
 
 Ask = Callable[[SqliteStore, int], Awaitable[object]]
 """Asks a store something as the consumer of a number."""
@@ -95,7 +95,7 @@ async def _enroll(plan: Plan, few: SqliteStore, many: SqliteStore) -> Row:
     for number in plan.rounds("enroll", 5, 3):
         for store, taken in ((few, small), (many, large)):
             began = time.perf_counter()
-            await store.deliveries.enroll(Consumer(f"late-{number}"), INBOX, since, most=MOST)
+            await store.deliveries.enroll(Consumer(f"late-{number}"), INBOX, since, most=MAX)
             taken.append(time.perf_counter() - began)
     return Row(
         name="enroll",

@@ -27,7 +27,7 @@ CASES: Final = 200_000
 SECONDS: Final = 300
 CASE_SECONDS: Final = 20
 GRACE_SECONDS: Final = 120
-MOST_MEGABYTES: Final = 2_048
+MAX_MEGABYTES: Final = 2_048
 FOUND: Final = ROOT / "build" / "fuzz"
 GUIDED: Final = "--guided"
 ALONE: Final = "--alone"
@@ -137,7 +137,7 @@ def _guided(name: str, cases: str, seconds: str, folder: str) -> None:
                 raise error
 
         options = [f"-runs={cases}", f"-max_total_time={seconds}", f"-timeout={CASE_SECONDS}"]
-        limits = [f"-rss_limit_mb={MOST_MEGABYTES}", f"-max_len={target.most_bytes}", f"-artifact_prefix={folder}/"]
+        limits = [f"-rss_limit_mb={MAX_MEGABYTES}", f"-max_len={target.most_bytes}", f"-artifact_prefix={folder}/"]
         atheris.Setup([__file__, *options, *limits, "-seed=1", kept], run, custom_mutator=changed)
         atheris.Fuzz()
 

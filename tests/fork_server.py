@@ -34,7 +34,7 @@ from typing import Final, Never
 from harken import cli
 from harken.daemon.compose import MODULE as SDK
 
-MOST_REQUEST_BYTES: Final = 1 << 20
+MAX_REQUEST_BYTES: Final = 1 << 20
 STREAMS: Final = 3
 _ARGUMENTS, _ENVIRONMENT = slice(45, 47), slice(47, 49)  # of what follows the name in /proc/PID/stat: begin and end
 _UNFLUSHED: Final = 120  # the exit code of an interpreter that could not write the last of its output
@@ -74,7 +74,7 @@ class ForkServer:
 
     def _start(self, client: socket.socket) -> Sequence[str] | None:
         """Fork for a client; return the words in the child, None in the server."""
-        data, descriptors, _flags, _address = socket.recv_fds(client, MOST_REQUEST_BYTES, STREAMS)
+        data, descriptors, _flags, _address = socket.recv_fds(client, MAX_REQUEST_BYTES, STREAMS)
         if not data:
             client.close()
             return None

@@ -17,7 +17,7 @@ ActionId = NewType("ActionId", str)
 RunId = NewType("RunId", str)
 
 ACTIONS: Final = Mailbox("actions")  # never holds messages: named when the change feed rings for actions and runs
-MOST_WAITING: Final = 64  # actions that wait for an answer or for a free agent
+MAX_WAITING: Final = 64  # actions that wait for an answer or for a free agent
 DEEPEST_CHAIN: Final = 3  # runs that lead to one another
 SHELL: Final = "shell"  # the tool that no fence holds
 ANY_AGENT: Final = "the first agent that can"

@@ -16,8 +16,8 @@ import msgspec
 
 from harken.errors import Unavailable, UserError
 
-MOST_ARENAS: Final = 2
-LEAST_BYTES: Final = 256 << 20  # with less the daemon cannot do its work
+MAX_ARENAS: Final = 2
+MIN_BYTES: Final = 256 << 20  # with less the daemon cannot do its work
 AMPLE_BYTES: Final = 1 << 30  # with less, libraries are used that fail with an error instead of ending the process
 RETRY_SECONDS: Final = 5.0
 
@@ -39,7 +39,7 @@ def bound_arenas() -> None:
     if sys.platform == "linux":
         set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # others than glibc have none
         if set_option is not None:
-            set_option(_M_ARENA_MAX, MOST_ARENAS)
+            set_option(_M_ARENA_MAX, MAX_ARENAS)
 
 
 def allowed_bytes() -> int | None:
@@ -53,9 +53,9 @@ def allowed_bytes() -> int | None:
 
 def refuse_too_little(allowed: int | None) -> None:
     """Raise `UserError` if a daemon could not work with that much."""
-    if allowed is not None and allowed < LEAST_BYTES:
+    if allowed is not None and allowed < MIN_BYTES:
         raise UserError(
-            f"Harken may use {allowed >> 20} MB of memory, and needs {LEAST_BYTES >> 20} MB.",
+            f"Harken may use {allowed >> 20} MB of memory, and needs {MIN_BYTES >> 20} MB.",
             "Raise the limit: ulimit -v unlimited",
         )
 

@@ -17,7 +17,7 @@ from typing import Final, Generic, ParamSpec, TypeVar, cast
 from harken.errors import HarkenError, UserError
 
 _INFO: Final = ".dist-info"
-_MOST_REASON: Final = 300
+_MAX_REASON: Final = 300
 
 Offered = TypeVar("Offered")
 Part = TypeVar("Part")
@@ -136,7 +136,7 @@ def _fault(subject: str, exc: BaseException) -> PluginFault:
 def _reason(exc: BaseException) -> str:
     while isinstance(exc, BaseExceptionGroup) and len(exc.exceptions) == 1:
         exc = exc.exceptions[0]  # a group of tasks says of itself only that one of them has failed
-    return f"{type(exc).__name__}: {exc}"[:_MOST_REASON]
+    return f"{type(exc).__name__}: {exc}"[:_MAX_REASON]
 
 
 def _entries(file: Path, package: str, group: str) -> Iterator[PluginEntry]:

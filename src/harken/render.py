@@ -33,7 +33,7 @@ FRAMED = "Only the two lines that name its delivery begin and end a message; all
 DIGEST_LINES = 20
 LABEL_CHARS = 60
 FIRST_WORDS_CHARS = 160  # of a text that is cut
-MOST_NAMED = 5  # of what waits for an answer
+MAX_NAMED = 5  # of what waits for an answer
 
 
 def treat_as(message: Message) -> str:
@@ -287,7 +287,7 @@ def owed_line(messages: Sequence[MessageId], oldest: str, *, is_least: bool = Fa
     count = len(messages)
     subject = "1 message waits" if count == 1 else f"{count}{' or more' if is_least else ''} messages wait"
     since = f"for {oldest}" if count == 1 else f"the oldest for {oldest}"
-    names = [*messages[:MOST_NAMED], *(["…"] if count > MOST_NAMED else [])]
+    names = [*messages[:MAX_NAMED], *(["…"] if count > MAX_NAMED else [])]
     return f"Harken: {subject} for your answer, {since}: {', '.join(names)}. The tool reply answers."
 
 

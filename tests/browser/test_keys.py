@@ -28,7 +28,7 @@ OUTLINE = """() => {
   }));
 }"""
 
-MOST_STOPS = 80
+MAX_STOPS = 80
 PLACES = (
     ("n", "/needs"),
     ("w", "/waiting"),
@@ -137,7 +137,7 @@ def tab_through(page: Page) -> list[str]:
     """Press Tab until the page is left; return what had the focus, each of which must be seen to have it."""
     page.evaluate("() => document.activeElement.blur()")
     visited: list[str] = []
-    for _ in range(MOST_STOPS):
+    for _ in range(MAX_STOPS):
         page.keyboard.press("Tab")
         if page.evaluate("() => document.activeElement === document.body"):
             return visited

@@ -26,8 +26,8 @@ PLACES: Final = (
 SIZES: Final = {"desk": DESK, "phone": PHONE, "phone on its side": {"width": 740, "height": 360}}
 MANY: Final = 10_000
 TASKS: Final = 200
-MOST_ELEMENTS: Final = 6_000  # of which 200 tasks need about 5 each, and 50 messages about 40 each
-MOST_BYTES: Final = 600_000
+MAX_ELEMENTS: Final = 6_000  # of which 200 tasks need about 5 each, and 50 messages about 40 each
+MAX_BYTES: Final = 600_000
 
 # Everything that has a focus or is pressed, and lies beside the window where nobody can reach it.
 OUT_OF_REACH: Final = """() => [...document.querySelectorAll("a, button, input, textarea, summary")]
@@ -219,8 +219,8 @@ def test_page_has_the_size_of_what_it_shows(full: Site) -> None:
     for path in ("/m/inbox", "/c/mail/team", "/tasks", "/sessions", "/pulse", "/search?q=message"):
         window.goto(path)
         expect(window.page.locator("h1")).to_be_visible()
-        assert window.count() <= MOST_ELEMENTS, path
-        assert size(window, path) <= MOST_BYTES, path
+        assert window.count() <= MAX_ELEMENTS, path
+        assert size(window, path) <= MAX_BYTES, path
     window.goto("/m/inbox")
     window.page.locator("#scroll").evaluate("(scroll) => { scroll.scrollTop = 0; }")
     expect(window.items).to_have_count(100)

@@ -27,7 +27,7 @@ from tests.examples import examples
 
 NOT_VALID: Final = 2
 CODEX: Final = "codex-mcp-client"
-MOST: Final = host_named("codex").result_bytes
+MAX: Final = host_named("codex").result_bytes
 NARROWEST: Final = 60  # columns: agents' terminals are wider
 # Letters of every width, such as terminals and JSON need escapes for, and line ends.
 LETTERS: Final = 'a "\\\n\t今é😀\u00a0\ue000\U0001fffd'
@@ -78,7 +78,7 @@ def test_agent_is_shown_what_its_host_shows_and_nothing_else_is_taken(
     with hosting(rig, CODEX) as agent:
         given: list[str] = []
         for _ in range(3):
-            assert size(rig.run("pull", *words)) <= MOST
+            assert size(rig.run("pull", *words)) <= MAX
             given += [message for message in sent if message not in given and state(rig, message) == "seen"]
         left = [message for message in sent if message not in given]
         assert sent[1] in left
@@ -95,7 +95,7 @@ def test_mail_of_a_task_is_shown_to_its_agent_only_as_far_as_its_host_shows_it(r
     sent = [str(rig.ask("send_to_task", task_id="long-mail", body="x" * length)["id"]) for length in lengths]
     with hosting(rig, CODEX, ("/bin/sh", "-c", 'cd "$0" && exec "$@"', str(tmp_path))) as agent:
         done = inside(rig, tmp_path, "check-inbox")
-        assert size(done) <= MOST
+        assert size(done) <= MAX
         states = [
             next(
                 line["state"] for line in rig.ask("read", ref=message)["ledger"] if line["consumer"] == "task:long-mail"
@@ -120,7 +120,7 @@ def test_agent_reads_what_is_cut_in_parts_and_marks_it(rig: Rig) -> None:
         offset: int | None = 0
         while offset is not None:
             done = rig.run("read", message, "--offset", str(offset), "--json")
-            assert size(done) <= MOST
+            assert size(done) <= MAX
             found = json.loads(done.out)
             read += found["message"]["content_text_sanitized"]
             offset = found["next_offset"]

@@ -11,7 +11,7 @@ from tempfile import TemporaryFile
 
 import pytest
 
-from harken.cli.messages import MOST_SHOWN, MOST_TAKEN
+from harken.cli.messages import MAX_SHOWN, MAX_TAKEN
 from harken.config.home import Home
 from harken.control.client import DaemonClient
 from harken.inbox.inbox import MAX_OFFER, MAX_PAGE
@@ -141,18 +141,18 @@ def test_an_empty_list_says_so_on_stderr_only(rig: Rig) -> None:
 
 def test_more_than_one_answer_carries_is_not_passed_over_in_silence(rig: Rig) -> None:
     """Whoever asks for more than they get takes what they got for everything."""
-    assert (MOST_SHOWN, MOST_TAKEN) == (MAX_PAGE, MAX_OFFER)
-    done = rig.run("list", "--limit", str(MOST_SHOWN + 1))
-    assert done.err.endswith(f"At most {MOST_SHOWN} are shown at once. Older ones: --before SEQ\n")
+    assert (MAX_SHOWN, MAX_TAKEN) == (MAX_PAGE, MAX_OFFER)
+    done = rig.run("list", "--limit", str(MAX_SHOWN + 1))
+    assert done.err.endswith(f"At most {MAX_SHOWN} are shown at once. Older ones: --before SEQ\n")
 
 
 def test_more_than_one_pull_takes_is_not_passed_over_in_silence(rig: Rig) -> None:
     """The others wait for the next one, and a script that pulls once would leave them."""
     with DaemonClient(Home(rig.home)) as daemon:
-        for number in range(MOST_TAKEN + 2):
+        for number in range(MAX_TAKEN + 2):
             daemon.ask("send", text=f"n{number}", sender="many")
-    words = ("pull", "--consumer", "taker", "--limit", str(MOST_TAKEN + 1))
-    assert f"At most {MOST_TAKEN} are taken at once. The next: the same command again.\n" in rig.run(*words).err
+    words = ("pull", "--consumer", "taker", "--limit", str(MAX_TAKEN + 1))
+    assert f"At most {MAX_TAKEN} are taken at once. The next: the same command again.\n" in rig.run(*words).err
     assert "At most" not in rig.run(*words).err, "the rest is fewer than that"
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.cli.watch.keyboard import MOST_TYPED, Keys
+from harken.cli.watch.keyboard import MAX_TYPED, Keys
 from harken.cli.watch.live import AGAIN_SECONDS, SETTLE_SECONDS, MessageChoice
 from harken.config.home import Home
 from harken.control.client import DaemonClient
@@ -499,5 +499,5 @@ def test_pasted_text_is_dropped_wherever_it_is_cut(text: bytes, place: int) -> N
 
 def test_much_at_once_is_no_typing() -> None:
     """Not every terminal says that something was pasted."""
-    assert Keys().feed(b"y" * (MOST_TYPED + 1)) == []
-    assert Keys().feed(b"y" * MOST_TYPED) == ["y"] * MOST_TYPED
+    assert Keys().feed(b"y" * (MAX_TYPED + 1)) == []
+    assert Keys().feed(b"y" * MAX_TYPED) == ["y"] * MAX_TYPED

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.automation import QuietHours
-from harken.cli.watch.quiet import HINT, MOST_GATHERED, PendingNews, toast_of
+from harken.cli.watch.quiet import HINT, MAX_GATHERED, PendingNews, toast_of
 from harken.control.client import Result
 from harken.dispatch.toast import PAUSE_SECONDS, Toast
 from tests.cli.rig import SECONDS, Rig
@@ -137,11 +137,11 @@ def test_a_burst_is_one_toast_after_the_first() -> None:
 def test_in_quiet_hours_nothing_is_shown_until_they_are_over() -> None:
     """What comes in the night is told in the morning, in one toast, however much it is."""
     gathered = PendingNews(QuietHours(time(22), time(7)))
-    gathered.add([record(str(number)) for number in range(MOST_GATHERED + 5)])
+    gathered.add([record(str(number)) for number in range(MAX_GATHERED + 5)])
     assert gathered.take(NIGHT, 0.0) is None
     found = gathered.take(NOON, 1.0)
     assert found is not None
-    assert found.title == f"{MOST_GATHERED + 5} messages"
+    assert found.title == f"{MAX_GATHERED + 5} messages"
 
 
 def test_what_the_person_wrote_here_is_no_news_to_them() -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from harken.automation import MOST_WAITING, Action, ActionId, ActionState, Mode
+from harken.automation import MAX_WAITING, Action, ActionId, ActionState, Mode
 from harken.errors import Conflict, Forbidden, NotFound, UserError
 from harken.model import WATCH, MessageId, Reader, SessionKey
 from harken.store.contract import Store
@@ -182,11 +182,11 @@ class ActionSuite(StoreSuite):
     async def test_no_more_can_be_asked_for_than_may_wait(self, store: Store, clock: FakeClock) -> None:
         """The one that is too many is told so, and one that is done makes place for it."""
         [message] = await say(store, "one")
-        fired = [verdict(message, f"rule {n}", Mode.AUTO if n % 2 else Mode.CONFIRM) for n in range(MOST_WAITING)]
+        fired = [verdict(message, f"rule {n}", Mode.AUTO if n % 2 else Mode.CONFIRM) for n in range(MAX_WAITING)]
         made = await settle(store, clock, fired)
-        with pytest.raises(Forbidden, match=str(MOST_WAITING)):
+        with pytest.raises(Forbidden, match=str(MAX_WAITING)):
             await store.actions.add(message.id, ORDER, "cli")
-        assert (await store.rules.state()).waiting == len(await store.actions.list()) == MOST_WAITING
+        assert (await store.rules.state()).waiting == len(await store.actions.list()) == MAX_WAITING
         await store.actions.answer(made[0].id, is_yes=False, by="cli")
         await store.actions.add(message.id, ORDER, "cli")
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from harken.automation import (
-    MOST_WAITING,
+    MAX_WAITING,
     Action,
     ActionId,
     ActionState,
@@ -175,7 +175,7 @@ class ReactionMachine(RuleBasedStateMachine):
     def ask_by_hand(self) -> None:
         """Ask without a rule, as often as it is possible."""
         call = partial(self.store.actions.add, self.model.messages[0][1].id, ORDER, "cli")
-        if self.model.standing().waiting >= MOST_WAITING:
+        if self.model.standing().waiting >= MAX_WAITING:
             with pytest.raises(Forbidden):
                 self.do(call)
             return

@@ -41,7 +41,7 @@ NEEDED: Final = (
     "sandbox",
     "trial",
 )
-MOST_RESULT: Final = 200_000
+MAX_RESULT: Final = 200_000
 HELLO: Final = Hello(cwd="/work")
 VALUES: Final = st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.text())
 ODD: Final = st.dictionaries(st.text(max_size=20), VALUES)
@@ -80,7 +80,7 @@ class HostSuite:
         assert [name for name in NEEDED if not getattr(host, name)] == []
         assert host.marks.variables
         assert host.marks.programs
-        assert 0 < host.result_bytes < MOST_RESULT
+        assert 0 < host.result_bytes < MAX_RESULT
 
     def test_its_parts_agree_on_its_name(self, host: Host) -> None:
         """The name is stored, and part of commands in other programs' settings."""

@@ -14,7 +14,7 @@ import pytest
 from harken.errors import NotFound
 from harken.model import INBOX, Attention, Choose, Consumer, DeliveryId, MessageId, Reader, SessionKey
 from harken.store.contract import Store
-from harken.store.contract.deliveries import MOST_OFFER_CHARS, MuteFilter, OfferFilter
+from harken.store.contract.deliveries import MAX_OFFER_CHARS, MuteFilter, OfferFilter
 from harken.testing import FakeClock
 from tests.contracts.store_choices import up_to
 from tests.contracts.store_suite import (
@@ -207,7 +207,7 @@ class WaitSuite(StoreSuite):
 
     async def test_one_offer_carries_only_so_much(self, store: Store, clock: FakeClock) -> None:
         """What hands it over has a limit; the rest is offered with the next."""
-        long = "x" * (MOST_OFFER_CHARS // 2)
+        long = "x" * (MAX_OFFER_CHARS // 2)
         await fill(store, long, long, "short")
         assert offered_texts(await offer(store, clock)) == [long, long]
         assert offered_texts(await offer(store, clock, carrier="call-2")) == ["short"]

@@ -32,8 +32,8 @@ from harken.store.contract.automation import Settlement
 from harken.store.contract.deliveries import MuteFilter
 from harken.store.contract.retention import Limits
 from harken.store.contract.timeline import (
-    MOST_MUTED_AMONG_PROMPTS,
-    MOST_UNREAD_OF_CHANNEL,
+    MAX_MUTED_AMONG_PROMPTS,
+    MAX_UNREAD_OF_CHANNEL,
     ChannelState,
     HourlyCount,
     MailboxState,
@@ -356,10 +356,10 @@ class OverviewSuite(StoreSuite):
 
     async def test_a_channel_counts_its_unread_up_to_a_bound(self, store: Store) -> None:
         """Beyond it nobody reads the number, and counting on would cost as much as there is."""
-        many = MOST_UNREAD_OF_CHANNEL + 20
+        many = MAX_UNREAD_OF_CHANNEL + 20
         stored = await add(store, *(new_message(channel="a") for _ in range(many)))
         [state] = await store.timeline.channels(10)
-        assert (state.count, state.unread) == (many, MOST_UNREAD_OF_CHANNEL)
+        assert (state.count, state.unread) == (many, MAX_UNREAD_OF_CHANNEL)
         await store.deliveries.acknowledge(PERSON, [message.id for message in stored[:-1]], "test")
         [state] = await store.timeline.channels(10)
         assert (state.count, state.unread) == (many, 1)
@@ -462,7 +462,7 @@ class PromptSuite(StoreSuite):
     async def test_behind_very_much_that_is_muted_nothing_is_looked_for(self, store: Store) -> None:
         """A prompt does not wait for a walk through everything a noisy server has ever said."""
         await add(
-            store, announced("far away"), *(announced("x", channel="noise") for _ in range(MOST_MUTED_AMONG_PROMPTS))
+            store, announced("far away"), *(announced("x", channel="noise") for _ in range(MAX_MUTED_AMONG_PROMPTS))
         )
         muted = MuteFilter(channels=frozenset({"noise"}))
         assert await store.timeline.for_prompts([INBOX], 5, muted) == []

@@ -39,7 +39,7 @@ JWT: Final = re.compile(rb"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-
 PAGES: Final = ("/m/inbox", "/sources", "/c/chats/teams", "/part/items?mailbox=inbox", "/part/sidebar")
 VERBS: Final = ("list", "source_list", "status", "journal", "export", "stats")
 PIECE: Final = 40
-LEAST: Final = 20
+MIN: Final = 20
 HEAD: Final = 120
 NEEDS_PERSON: Final = 6
 
@@ -192,7 +192,7 @@ def given(graph: Graph) -> set[bytes]:
     starts = (
         (token, start) for token in tokens for start in range(HEAD if len(token) > HEAD else 0, len(token), PIECE)
     )
-    return {token[start : start + PIECE].encode() for token, start in starts if len(token) - start >= LEAST}
+    return {token[start : start + PIECE].encode() for token, start in starts if len(token) - start >= MIN}
 
 
 def kinds_given(graph: Graph) -> set[str]:

@@ -23,8 +23,8 @@ from prometheus_client.samples import Sample
 
 from harken.daemon.metrics import (
     FAMILIES,
-    MOST_LABELS,
-    MOST_REMEMBERED,
+    MAX_LABELS,
+    MAX_REMEMBERED,
     Buckets,
     EventCounters,
     FamilyInfo,
@@ -190,15 +190,15 @@ async def test_what_is_remembered_and_told_apart_is_bounded(tmp_path: Path) -> N
     message = await _stored(tmp_path, clock)
     tally = EventCounters()
     tally.name_sources(frozenset({"local"}))
-    for number in range(MOST_LABELS * 2):
+    for number in range(MAX_LABELS * 2):
         surface = {"surface": f"s{number}", "deliveries": {f"d-{number}": "m-1"}}
         tally.observe([Event(n=number + 1, at=clock.now(), kind="offered", data=surface)])
     tally.observe([Event(n=999, at=clock.now(), kind="received", data={}, message=message)])
     counts = tally.counts()
-    assert len(counts.deliveries) == MOST_LABELS + 1
-    assert counts.deliveries["offered", "other"] == MOST_LABELS
+    assert len(counts.deliveries) == MAX_LABELS + 1
+    assert counts.deliveries["offered", "other"] == MAX_LABELS
     assert counts.received == {"other": 1}  # its source is not one that is configured
-    many = {f"d{number}": f"m{number}" for number in range(MOST_REMEMBERED + 50)}
+    many = {f"d{number}": f"m{number}" for number in range(MAX_REMEMBERED + 50)}
     tally.observe([Event(n=1000, at=clock.now(), kind="offered", data={"surface": "s1", "deliveries": many})])
     tally.observe([Event(n=1001, at=clock.now(), kind="seen", data={"deliveries": {"d0": "m0", "d60": "m60"}})])
     assert tally.counts().deliveries["seen", "other"] == 2  # one forgotten, one beyond the bound of labels

@@ -23,7 +23,7 @@ import pytest
 from dbus_fast import Message, MessageType, RequestNameReply
 from dbus_fast.aio import MessageBus
 
-from harken.dispatch.toast import MOST_KEPT, NO_SERVICE, NO_SESSION, NOT_TRIED, SHOWN, Desktop, Toast
+from harken.dispatch.toast import MAX_KEPT, NO_SERVICE, NO_SESSION, NOT_TRIED, SHOWN, Desktop, Toast
 from harken.testing import DaemonProcess
 from tests.cli.rig import Rig
 from tests.fake_host import fake_host
@@ -273,7 +273,7 @@ async def test_old_toasts_are_taken_away(bus: str) -> None:
     desktop = Desktop(os.environ)
     with anyio.fail_after(WAIT_SECONDS):
         async with Screen(bus) as screen:
-            for number in range(MOST_KEPT + 3):
+            for number in range(MAX_KEPT + 3):
                 assert await desktop.show(Toast(f"{number}", "body"))
             await desktop.close()
     assert screen.closed == [1, 2, 3]

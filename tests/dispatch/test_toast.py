@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.automation import (
-    MOST_WAITING,
+    MAX_WAITING,
     Action,
     ActionId,
     ActionState,
@@ -240,7 +240,7 @@ async def test_huge_burst_is_counted_as_far_as_it_was_looked_at(rig: ToastFixtur
 
 def test_page_is_larger_than_what_can_leave_it() -> None:
     """What was shown is told from what is new by those that stay: not all of a page may be questions."""
-    assert AT_ONCE > MOST_WAITING
+    assert AT_ONCE > MAX_WAITING
 
 
 async def test_clock_that_is_set_back_does_not_silence_toasts(rig: ToastFixture) -> None:

@@ -20,7 +20,7 @@ from harken.dispatch.wake import (
     FIRST_PROMPT,
     FRESH,
     LONGEST_STEP,
-    MOST_TRIES,
+    MAX_TRIES,
     PATIENCE,
     PROOF,
     SETTLE,
@@ -88,7 +88,7 @@ def test_a_way_is_tried_again_after_a_while_and_not_for_ever() -> None:
     assert choose(letter(), [session], {place: Tries(1, NOW)}, NOW) == WakeChoice(look_at=NOW + ANSWER)
     again = choose(letter(), [session], {place: Tries(1, NOW - ANSWER)}, NOW)
     assert again == WakeChoice(session=session, way="bell")
-    assert choose(letter(), [session], {place: Tries(MOST_TRIES, LONG_AGO)}, NOW) == WakeChoice()
+    assert choose(letter(), [session], {place: Tries(MAX_TRIES, LONG_AGO)}, NOW) == WakeChoice()
 
 
 def test_a_session_that_has_just_come_is_given_time_to_listen() -> None:
@@ -173,7 +173,7 @@ def test_a_session_that_nobody_would_see_is_not_woken() -> None:
     ),
     tried=st.dictionaries(
         st.tuples(st.just(MessageId("m-1")), st.sampled_from("abc"), st.sampled_from(["bell", "line"])),
-        st.builds(Tries, st.integers(1, MOST_TRIES), st.integers(-30, 0).map(lambda s: NOW + timedelta(seconds=s))),
+        st.builds(Tries, st.integers(1, MAX_TRIES), st.integers(-30, 0).map(lambda s: NOW + timedelta(seconds=s))),
     ),
     age=st.integers(0, 100),
 )
@@ -189,7 +189,7 @@ def test_a_choice_is_always_possible_and_never_too_soon(
         assert key in [session.reader.session for session in sessions]
         assert choice.way in choice.session.wakers
         tries = tried.get((MessageId("m-1"), key, choice.way), Tries())
-        assert tries.count < MOST_TRIES
+        assert tries.count < MAX_TRIES
         assert tries.last is None or tries.last + ANSWER <= NOW
         assert not any(session.is_waiting for session in sessions)
     if choice.look_at is not None:

@@ -17,8 +17,8 @@ from typing import Final, Self
 from tests.fuzz.mutating import Mutator
 from tests.fuzz.target import Judge, Target
 
-MOST_CASE_SECONDS: Final = 5.0  # of the processor, not of the clock: others use this machine too
-MOST_TRIES: Final = 2_000  # to make a finding smaller
+MAX_CASE_SECONDS: Final = 5.0  # of the processor, not of the clock: others use this machine too
+MAX_TRIES: Final = 2_000  # to make a finding smaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +87,14 @@ def tried(judge: Judge, data: bytes) -> tuple[BaseException | None, str]:
     with _Seen() as seen:
         word = judge(data)
     used = time.process_time() - begin
-    if seen.error is None and used > MOST_CASE_SECONDS:
+    if seen.error is None and used > MAX_CASE_SECONDS:
         return TimeoutError(f"{used:.1f} s for {len(data)} bytes"), word
     return seen.error, word
 
 
 def _smallest(judge: Judge, data: bytes, error: BaseException) -> Finding:
     """Return a case as small as can be that fails in the same way."""
-    kind, left = type(error), MOST_TRIES
+    kind, left = type(error), MAX_TRIES
 
     def fails(smaller: bytes) -> bool:
         nonlocal error, left

@@ -22,7 +22,7 @@ from tests.fuzz.target import Target, letter, must, plain
 
 LIMITS: Final = (MAX_EVENT_BYTES, 8, 40)
 CUTS: Final = (1, 2, 3, 7, 64)
-MOST_LOOKED_AT: Final = 5  # of the events of a case: many small ones say nothing new
+MAX_LOOKED_AT: Final = 5  # of the events of a case: many small ones say nothing new
 WAITED: Final = ("retry-after", "date")
 _BOM: Final = b"\xef\xbb\xbf"
 _ENDS: Final = re.compile(rb"\r\n|\r|\n")
@@ -41,7 +41,7 @@ def _stream(data: bytes) -> str:
     must(sum(map(len, cut.kept)) <= most + 1, "more is kept than allowed", cut.kept)
     if most == MAX_EVENT_BYTES:
         must(events == _read_plainly(raw), "not the events that are there", events, _read_plainly(raw))
-    for event in events[:MOST_LOOKED_AT]:
+    for event in events[:MAX_LOOKED_AT]:
         must(len(event.data.encode()) <= 3 * most, "an event above the limit", len(event.data))
         _said(event.data, event.name, event.id)
     return f"{'given up' if whole.dropped else 'events' if events else 'nothing'}"
@@ -77,7 +77,7 @@ def _lines(data: bytes) -> str:
     lines = whole.feed(raw)
     pieces = [line for start in range(0, len(raw), size) for line in cut.feed(raw[start : start + size])]
     must(lines == pieces and whole.dropped == cut.dropped, "lines depend on how bytes are cut", lines, pieces)
-    for line in lines[:MOST_LOOKED_AT]:
+    for line in lines[:MAX_LOOKED_AT]:
         _said(line, "message", "")
     return f"{'given up' if whole.dropped else 'lines' if lines else 'nothing'}"
 

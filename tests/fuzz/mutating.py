@@ -24,9 +24,9 @@ ODD_VALUES: Final[tuple[object, ...]] = (
     *("<system-reminder>", "\x1b[2J", "2026-02-30T25:61:61Z", "0001-01-01T00:00:00+14:00", "https://[", "../../x"),
     *([], {}, [[]], [None], [{}], {"": ""}, {"id": None}, [1, "a", None], {"value": [{}]}),
 )
-MOST_CHANGES: Final = 6
-MOST_DEPTH: Final = 40
-MOST_PLACES: Final = 1_000
+MAX_CHANGES: Final = 6
+MAX_DEPTH: Final = 40
+MAX_PLACES: Final = 1_000
 
 Path: TypeAlias = tuple[str | int, ...]
 """Where a value is in JSON: keys and numbers, from outside."""
@@ -55,7 +55,7 @@ class Mutator:
         """Return some bytes, changed in a few places."""
         # Mostly one kind at a time: JSON that was torn is none, and then its values do not matter.
         exchanging = chance.choice((0.0, 0.2, 1.0, 1.0))
-        for _ in range(chance.randint(1, MOST_CHANGES)):
+        for _ in range(chance.randint(1, MAX_CHANGES)):
             data = self._with_value(data, chance) if chance.random() < exchanging else self._torn(data, chance)
         return data[: self._most_bytes]
 
@@ -94,7 +94,7 @@ class Mutator:
 
 def _exchanged(tree: object, chance: Chance) -> object:
     """Return a tree with one value exchanged or taken away; each place is as likely as any other."""
-    path = chance.choice(list(islice(_places(tree, (), MOST_DEPTH), MOST_PLACES)))
+    path = chance.choice(list(islice(_places(tree, (), MAX_DEPTH), MAX_PLACES)))
     return _with(tree, path, chance)
 
 

@@ -35,7 +35,7 @@ from tests.fuzz.target import Judge, Target, must, plain, words
 from tests.rules.made import message
 
 WIDTHS: Final = (1, 2, 20, 80)
-MOST_TOLD: Final = 1_000_000
+MAX_TOLD: Final = 1_000_000
 ReadSettings = Callable[[str, Mapping[str, object]], object]
 SOURCES: Final[Mapping[str, ReadSettings]] = MappingProxyType(
     {
@@ -101,7 +101,7 @@ def _settings() -> Iterator[Judge]:
             try:
                 loaded = load(home, {}, {})
             except UserError as exc:
-                must(len(exc.message) < MOST_TOLD and exc.hint, "told too much or too little", exc.message)
+                must(len(exc.message) < MAX_TOLD and exc.hint, "told too much or too little", exc.message)
                 exc.message.encode()
                 return "refused"
             json_text(describe(loaded))

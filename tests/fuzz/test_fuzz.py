@@ -11,14 +11,14 @@ from tests.fuzz.mutating import Mutator
 from tests.fuzz.registry import TARGETS
 from tests.fuzz.target import CORPUS, Judge, Target, plain
 
-MOST_SECONDS: Final = 60.0
+MAX_SECONDS: Final = 60.0
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_bytes_break_a_promise(name: str) -> None:
     """Whoever can send something must not be able to stop, confuse or get past what reads it."""
     target = TARGETS[name]
-    outcome = search(target, target.small_cases, MOST_SECONDS)
+    outcome = search(target, target.small_cases, MAX_SECONDS)
     assert outcome.finding is None, str(outcome.finding)
 
 
@@ -26,7 +26,7 @@ def test_no_bytes_break_a_promise(name: str) -> None:
 def test_seeds_come_as_far_as_they_should(name: str) -> None:
     """A target whose input is always refused at the first step finds nothing and proves nothing."""
     target = TARGETS[name]
-    outcome = search(target, len(target.seeds()), MOST_SECONDS)
+    outcome = search(target, len(target.seeds()), MAX_SECONDS)
     assert outcome.finding is None, str(outcome.finding)
     assert target.reaches <= set(outcome.ends)
 
@@ -45,7 +45,7 @@ def test_search_finds_a_mistake_and_makes_it_small() -> None:
             raise KeyError(data)
         return "read"
 
-    outcome = search(planted(judge), 5_000, MOST_SECONDS)
+    outcome = search(planted(judge), 5_000, MAX_SECONDS)
     assert outcome.finding is not None
     assert (outcome.finding.kind, outcome.finding.data) == ("KeyError", b"<s")
 

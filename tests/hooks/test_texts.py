@@ -32,7 +32,7 @@ from tests.examples import examples
 from tests.hooks.rig import CLAUDE, DaemonFixture
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
-MOST_NAME = 128
+MAX_NAME = 128
 LIMITS = sorted({limit for name in ("claude-code", "codex") for limit in hook_host(name).most_chars.values()})
 plain = st.characters(codec="utf-8", exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp"))
 
@@ -41,7 +41,7 @@ plain = st.characters(codec="utf-8", exclude_categories=("Cc", "Cf", "Cs", "Zl",
 def mail(draw: st.DrawFn) -> Sequence[Message]:
     """Return what may wait: short and long, with names as long as ingest lets them be."""
     sizes = draw(st.lists(st.integers(0, 9_000), max_size=50))
-    width = draw(st.sampled_from([1, 20, MOST_NAME]))
+    width = draw(st.sampled_from([1, 20, MAX_NAME]))
     return [
         a_message(
             f"{number}:" + "x" * size,

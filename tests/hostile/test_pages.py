@@ -15,7 +15,7 @@ from tests.web.rig import NAVIGATION, Web
 
 NAMES: Final = list(names())
 TEXTS: Final = [*dict.fromkeys(imitations()), *marked(), *NAMES]
-MOST_SHOWN: Final = 60  # characters of a name that every view shows, and that a rule may have
+MAX_SHOWN: Final = 60  # characters of a name that every view shows, and that a rule may have
 PAGES: Final = (
     *("/m/inbox", "/sources", "/sessions", "/tasks", "/search?q=words", "/rules", "/waiting"),
     *(f"/{place}task-{number}" for number in range(len(NAMES)) for place in ("t/", "m/task:")),
@@ -32,7 +32,7 @@ def named(starter: DaemonStarter, tmp_path_factory: pytest.TempPathFactory) -> I
     folder = tmp_path_factory.mktemp("n")
     with starter.daemon(folder / "home") as served:
         served.start()
-        rules = [f"{number} {_one_line(text)}"[:MOST_SHOWN] for number, text in enumerate(NAMES)]
+        rules = [f"{number} {_one_line(text)}"[:MAX_SHOWN] for number, text in enumerate(NAMES)]
         (served.home / "triggers.json").write_text(json.dumps({"rules": [{"name": name} for name in rules]}))
         (served.home / "triggers.json").chmod(0o600)
         served.call("rules_reload")

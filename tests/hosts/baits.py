@@ -27,7 +27,7 @@ _SKILL: Final = f"---\nname: own\ndescription: {THEIRS}\n---\n{THEIRS}\n"
 _PLUGIN: Final = (
     'import {{ writeFileSync }} from "node:fs"\nwriteFileSync("{}", "")\nexport const Own = async () => ({{}})\n'
 )
-_MOST_TURNS: Final = 60
+_MAX_TURNS: Final = 60
 _EVENTS: Final = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd")
 _GEMINI_EVENTS: Final = ("SessionStart", "BeforeAgent", "BeforeTool", "AfterTool", "AfterAgent", "SessionEnd")
 
@@ -60,7 +60,7 @@ def assert_nothing_leaked(stage: Stage) -> None:
 
 def run(sandbox: Sandbox, stage: Stage, tools: Sequence[str], *says: ModelAnswer, prompt: str = "do it") -> Ran:
     """Run the host with some tools, while the model says some things in order; it must end well, and nothing leak."""
-    ran = ask(sandbox, stage, tools, *says, prompt=prompt, max_turns=_MOST_TURNS)
+    ran = ask(sandbox, stage, tools, *says, prompt=prompt, max_turns=_MAX_TURNS)
     assert (ran.exit_code, ran.answer) == (0, ANSWER), ran.stderr
     assert_nothing_leaked(stage)
     return ran

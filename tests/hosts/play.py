@@ -36,7 +36,7 @@ QUIT_SECONDS: Final = 20.0
 IDLE_SECONDS: Final = 40.0
 LAST_WORD: Final = "done"
 PULL: Final = ModelAnswer.call("inbox_pull", {"limit": 20})
-MOST_PULLS: Final = 40
+MAX_PULLS: Final = 40
 _SESSION: Final = re.compile(r"session ID (\d+)")
 _YIELD_MILLISECONDS: Final = 250
 _POLL_MILLISECONDS: Final = 120_000
@@ -129,7 +129,7 @@ def _goes_on_reading(results: Sequence[str]) -> bool:
     if not results:
         return True
     left = _REMAINING.search(results[-1])
-    return len(results) < MOST_PULLS and left is not None and int(left[1]) > 0
+    return len(results) < MAX_PULLS and left is not None and int(left[1]) > 0
 
 
 @dataclass(slots=True)

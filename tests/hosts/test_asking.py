@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from harken.daemon.confirmations import LEAST_READING
+from harken.daemon.confirmations import MIN_READING
 from harken.testing import DaemonProcess
 from tests.hosts.stage import Stage
 from tests.hosts.story import assert_never, marker, send, sessions
@@ -73,7 +73,7 @@ def used(stage: Stage) -> Iterator[Terminal]:
 
 def say_yes(stage: Stage, terminal: Terminal) -> None:
     """Press what a person presses for the second of three choices, after the time that reading takes."""
-    terminal.wait_quiet(quiet_seconds=2 * LEAST_READING.total_seconds())
+    terminal.wait_quiet(quiet_seconds=2 * MIN_READING.total_seconds())
     if stage.host.name == "claude-code":
         terminal.type(RIGHT)
         terminal.wait_for("decide later", SHOWN_SECONDS)

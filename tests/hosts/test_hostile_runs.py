@@ -31,7 +31,7 @@ from tests.hosts.trap import HOME_WORD, SPRINGS, Trap, set_trap
 from tests.hosts.words import WORDS
 from tests.loss.rig import until
 
-MOST_TURNS: Final = 60
+MAX_TURNS: Final = 60
 GIT_LINES: Final = ("git status", "git log -p", "git --help", "git status --help", "git -c core.pager=./x -p log")
 # What a run that may `git log` and `git status` must not run.
 WRITING_LINES: Final = (
@@ -233,7 +233,7 @@ def test_run_with_some_commands_of_git_runs_only_these(bare_stage: Stage, trap: 
     stage, words = bare_stage, WORDS[bare_stage.host.name]
     tools = ("edit_file", "shell:git status", "shell:git log")
     trap.clone()
-    with ruled(stage, *tools, maxTurns=MOST_TURNS) as daemon:
+    with ruled(stage, *tools, maxTurns=MAX_TURNS) as daemon:
         if refusal(stage, *tools):
             assert_cannot_run(stage, daemon)
             matrix.note(stage.host.name, "hostile: options of git", "refused")
@@ -258,7 +258,7 @@ def test_run_that_edits_leaves_nothing_that_is_obeyed_later(bare_stage: Stage, t
     stage = bare_stage
     trap.clone()
     files = {**planted(trap), MADE: "made"}
-    with ruled(stage, "edit_file", maxTurns=MOST_TURNS) as daemon:
+    with ruled(stage, "edit_file", maxTurns=MAX_TURNS) as daemon:
         if refusal(stage, "edit_file"):
             assert_cannot_run(stage, daemon)
             matrix.note(stage.host.name, "hostile: planted by edits", "refused")

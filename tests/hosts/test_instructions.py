@@ -24,7 +24,7 @@ SENTENCES: Final = (
 )
 ONCE: Final = dict.fromkeys(SENTENCES, 1)
 READY_SECONDS: Final = 60.0
-MOST_CALLS: Final = 20
+MAX_CALLS: Final = 20
 
 
 def counts(asked: ModelRequest) -> dict[str, int]:
@@ -43,7 +43,7 @@ def busy_until_tools_are_offered(stage: Stage) -> Script:
 
     def script(asked: ModelRequest) -> ModelAnswer:
         calls = sum(turn.role == "call" for turn in asked.turns)
-        if asked.is_side or with_tools(stage) or calls >= MOST_CALLS:
+        if asked.is_side or with_tools(stage) or calls >= MAX_CALLS:
             return side(asked)
         return ModelAnswer.shell(f"sleep 0.{calls % 9 + 1}")
 

@@ -32,7 +32,7 @@ ALPHABETS: Final = {
 LONG_CHARS, LONG_BYTES = 60_000, 100_000  # as long as a message may be, and as an argument of a command
 # Codex offers tools to this model from inside a program, whose output is written as JSON once more.
 PROGRAMMING: Final = "gpt-6.1-sol"
-MOST_CALLS: Final = 60
+MAX_CALLS: Final = 60
 PIECE, PULLED = "message_id", "unread_remaining"  # what results of `inbox_read` and `inbox_pull` begin with
 PILE, PILE_CHARS = 40, 3_000
 _DECODER: Final = json.JSONDecoder(strict=False)
@@ -99,7 +99,7 @@ def follower(texts: Mapping[str, str]) -> Script:
 def once_offered(call: ModelAnswer, asked: ModelRequest) -> ModelAnswer:
     """Return a call, or a moment's work while its tool is not offered: some hosts begin before their servers have."""
     calls = sum(turn.role == "call" for turn in asked.turns)
-    if calls >= MOST_CALLS:
+    if calls >= MAX_CALLS:
         return ModelAnswer.text("this goes on for ever")
     return call if resolve(call, asked).calls else ModelAnswer.shell(f"sleep 0.{calls % 9 + 1}")
 

@@ -21,7 +21,7 @@ END_SECONDS: Final = 30.0
 HOME_WORD: Final = "WORD-OF-THE-HOME"
 TRACKED: Final = "tracked.txt"
 _POLL_SECONDS: Final = 0.05
-_MOST_BYTES: Final = 1_000
+_MAX_BYTES: Final = 1_000
 _ALONE: Final = {"PATH": os.defpath, "HOME": "/", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 _WHO: Final = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "protocol.file.allow=always")
 _PROGRAM: Final = """\
@@ -143,7 +143,7 @@ def set_trap(folder: Path, home: Path, project: Path) -> Iterator[Trap]:
             """Notes what somebody says who connects, also when that is nothing."""
 
             def handle(self) -> None:
-                trap.heard.append(self.rfile.readline(_MOST_BYTES).decode(errors="replace").strip())
+                trap.heard.append(self.rfile.readline(_MAX_BYTES).decode(errors="replace").strip())
 
         server.RequestHandlerClass = Noting
         server.daemon_threads = True

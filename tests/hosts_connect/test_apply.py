@@ -23,7 +23,7 @@ from tests.hosts_connect.madeup import MadeUp, killed_at, place_in
 HOST = MadeUp()
 SETTINGS = b'{\n  // mine\n  "theme": "dark",\n}\n'
 MODE = 0o640
-MOST_WRITES = 80
+MAX_WRITES = 80
 SECONDS = 30.0
 
 
@@ -270,7 +270,7 @@ def has_open(pid: int, path: Path) -> bool:
 def test_killed_at_any_write_it_can_be_taken_back(tmp_path: Path) -> None:
     """Power fails and people lose patience; the record is always ahead of the deed."""
     blind = 0
-    for number in range(1, MOST_WRITES):
+    for number in range(1, MAX_WRITES):
         root = tmp_path / str(number)
         place = place_in(root)
         furnish(place)

@@ -17,7 +17,7 @@ import pytest
 from harken.errors import UserError
 from harken.hosts.claude_code import plugin
 from harken.hosts.claude_code.connect import CONNECTOR
-from harken.hosts.claude_code.hooks import EVENTS, MOST_CHARS
+from harken.hosts.claude_code.hooks import EVENTS, MAX_CHARS
 from harken.hosts.connect.command import UNASKED
 from harken.hosts.connect.plan import CommandStep, ConnectOptions, FileEdit, InstallTarget
 from harken.hosts.instructions import Abilities, agent_instructions
@@ -123,7 +123,7 @@ def test_session_that_starts_is_told_what_a_message_is(place: InstallTarget, tmp
         "hookEventName": "SessionStart",
         "additionalContext": text,
     }
-    assert len(text) < MOST_CHARS
+    assert len(text) < MAX_CHARS
     assert said(tmp_path / "gone") == b""
 
 

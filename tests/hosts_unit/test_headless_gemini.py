@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.hosts.gemini.headless import MOST_PATTERN, SANDBOX, policy
+from harken.hosts.gemini.headless import MAX_PATTERN, SANDBOX, policy
 from harken.runs.sandbox import OutputEvent, OutputKind, RunFileKind, ToolServer
 from harken.runs.tools import parse_tool
 from tests.hosts_unit.rig import json_of, work_of
@@ -165,7 +165,7 @@ def test_settings_of_agents_are_not_changed(tool: str, path: str, *, is_allowed:
 def test_no_rule_is_one_that_gemini_leaves_out() -> None:
     """It says nothing when it does, and everything that the rule denies is allowed."""
     patterns = [str(rule.get("argsPattern", "")) for rule in rules("edit_file", "shell:git log", "search_files")]
-    assert max(map(len, patterns)) <= MOST_PATTERN
+    assert max(map(len, patterns)) <= MAX_PATTERN
     assert not [pattern for pattern in patterns if re.search(r"\([^)]*[*+?{].*\)[*+?{]", pattern)]
 
 

@@ -13,7 +13,7 @@ from harken.inbox.tasks import given_id, task_id
 
 # Safe in a file name, a branch, a mailbox, a URL and a shell, without quotes.
 SAFE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-MOST_CHARS = 40
+MAX_CHARS = 40
 TITLES = st.text(max_size=200)
 
 
@@ -39,7 +39,7 @@ def test_any_title_gives_an_id_that_is_safe_everywhere(title: str) -> None:
     """It becomes a folder, a branch and a mailbox: a title must not be able to be a path or an option."""
     made = task_id(title, set())
     assert SAFE.fullmatch(made)
-    assert len(made) <= MOST_CHARS
+    assert len(made) <= MAX_CHARS
 
 
 @given(TITLES)

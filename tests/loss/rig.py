@@ -25,7 +25,7 @@ from harken.testing import CallFailed, DaemonProcess, EdgeClient, edge_command
 
 WAIT_SECONDS = 20.0
 IMPORT_SECONDS = 60.0
-MOST_PAUSE_SECONDS = 0.1
+MAX_PAUSE_SECONDS = 0.1
 PAUSE_SECONDS = 0.005
 
 CALL_HELLO: Final = b'{"harken":1,"kind":"call"}\n'
@@ -54,7 +54,7 @@ def until(
     while not (value := condition()):
         waited = time.monotonic() - begin
         assert waited < seconds, f"not within {seconds} s: {what}"
-        growing = min(max(PAUSE_SECONDS, waited / 10), MOST_PAUSE_SECONDS)
+        growing = min(max(PAUSE_SECONDS, waited / 10), MAX_PAUSE_SECONDS)
         select.select([], [], [], growing if pause_seconds is None else pause_seconds)
     return value
 

@@ -20,7 +20,7 @@ from tests.loss.rig import (
     until,
 )
 
-MOST_COMMITS = 40
+MAX_COMMITS = 40
 
 
 def story(daemon: Served) -> str:
@@ -86,7 +86,7 @@ def test_the_story_ends_well_whichever_commit_is_the_last(starter: DaemonStarter
     # The commits after the story (the search index) come by time, so two daemons must outlive it.
     while deaths[-2:] != [False, False]:
         commit = len(deaths) + 1
-        assert commit < MOST_COMMITS
+        assert commit < MAX_COMMITS
         with starter.daemon(home.with_name(f"home-{commit}")) as daemon:
             deaths.append(dies_at(daemon, side, commit))
     assert sum(deaths) > 6

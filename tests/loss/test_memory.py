@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.memory import LEAST_BYTES, refuse_too_little
+from harken.memory import MIN_BYTES, refuse_too_little
 from harken.testing import DaemonProcess
 from harken.testing.daemon import CallFailed
 from tests.cli.rig import Rig
@@ -86,7 +86,7 @@ def test_a_daemon_with_too_little_memory_says_so_in_one_sentence(tmp_path: Path)
 def test_what_is_enough_is_not_refused() -> None:
     """Nobody sets a bound in the usual case."""
     refuse_too_little(None)
-    refuse_too_little(LEAST_BYTES)
+    refuse_too_little(MIN_BYTES)
 
 
 def _bounded(home: Path, kilobytes: int) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from harken.config.home import Home, ensure
 from harken.config.settings import Settings
 from harken.daemon.compose import compose
-from harken.ingest.intake import MOST_SHOWN
+from harken.ingest.intake import MAX_SHOWN
 from harken.model import Draft, Sender
 from harken.testing import FakeClock
 from tests.loss.test_journal_file import at_most
@@ -26,7 +26,7 @@ async def test_drafts_that_wait_are_shown_and_stored_once_in_order(home: Path) -
     ensure(Home(home))
     # Without ids, so that nothing but care keeps them from being stored twice.
     drafts = [
-        Draft(source="feed", sender=Sender("someone"), text=f"draft {number}") for number in range(MOST_SHOWN + 50)
+        Draft(source="feed", sender=Sender("someone"), text=f"draft {number}") for number in range(MAX_SHOWN + 50)
     ]
     async with compose(Home(home), Settings(), FakeClock()) as daemon:
         intake = daemon.intake
@@ -35,7 +35,7 @@ async def test_drafts_that_wait_are_shown_and_stored_once_in_order(home: Path) -
                 with at_most(FULL_BYTES):
                     tasks.start_soon(intake.accept_at_last, drafts)
                     tasks.start_soon(intake.accept_at_last, [Draft(source="mail", sender=Sender("ann"), text="a mail")])
-                    while len(intake.not_stored) < MOST_SHOWN:
+                    while len(intake.not_stored) < MAX_SHOWN:
                         await anyio.lowlevel.checkpoint()
                     assert intake.not_stored[-1].text == "a mail"
                     assert intake.problem

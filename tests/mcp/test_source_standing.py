@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harken.model import Attention, Trust
 from harken.sources.source import SourceHealth, SourceReport, SourceState
-from harken.verbs.shapes import MOST_REASON, source_standing
+from harken.verbs.shapes import MAX_REASON, source_standing
 
 
 def test_words_of_the_other_side_stay_words() -> None:
@@ -23,4 +23,4 @@ def test_words_of_the_other_side_stay_words() -> None:
     assert "<channel" not in server
     assert reason.startswith("imap.example.org says: ")
     assert reason.isprintable()
-    assert len(reason) <= MOST_REASON
+    assert len(reason) <= MAX_REASON

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-MOST_WAITING: Final = 64
+MAX_WAITING: Final = 64
 DEEPEST_CHAIN: Final = 3
 MILLISECONDS: Final[Mapping[str, int]] = {
     "": 0,
@@ -88,7 +88,7 @@ class World:
         for outcome, earlier, window in (("duplicate", alike, "dedupWindow"), ("rate limit", fired, "rateLimit")):
             if earlier and abs(said.at - earlier[-1].said.at) < MILLISECONDS[rule.get(window, "")]:
                 return Decided(said, name, outcome, earlier[-1].said.number)
-        is_full = asks(rule) and self._waiting() >= MOST_WAITING
+        is_full = asks(rule) and self._waiting() >= MAX_WAITING
         return Decided(said, name, "queue full" if is_full else "fired")
 
     def _waiting(self) -> int:

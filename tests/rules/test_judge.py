@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harken.automation import MOST_WAITING, ActionState, Mode, Outcome
+from harken.automation import MAX_WAITING, ActionState, Mode, Outcome
 from harken.clock import Clock
 from harken.errors import UserError
 from harken.model import LOCAL, Attention, Message, NewMessage, Sender, Trust
@@ -271,11 +271,11 @@ async def test_burst_is_accounted_for_to_the_last_message(tmp_path: Path) -> Non
             tasks.cancel_scope.cancel()
         counts = await rig.store.rules.counts()
         assert counts["run"].outcomes == {Outcome.FIRED: 1, Outcome.LIMITED: count - 1}
-        assert counts["ask"].outcomes == {Outcome.FIRED: MOST_WAITING - 1, Outcome.FULL: count - MOST_WAITING + 1}
+        assert counts["ask"].outcomes == {Outcome.FIRED: MAX_WAITING - 1, Outcome.FULL: count - MAX_WAITING + 1}
         assert counts["tell"].outcomes == {Outcome.FIRED: count}
-        assert (await rig.store.rules.state()).waiting == MOST_WAITING
+        assert (await rig.store.rules.state()).waiting == MAX_WAITING
         waiting = await rig.store.actions.list([ActionState.WAITING, ActionState.QUEUED], limit=200)
-        assert Counter(action.mode for action in waiting) == {Mode.CONFIRM: MOST_WAITING - 1, Mode.AUTO: 1}
+        assert Counter(action.mode for action in waiting) == {Mode.CONFIRM: MAX_WAITING - 1, Mode.AUTO: 1}
 
 
 async def test_pause_and_resume_hold_for_what_comes_then(tmp_path: Path) -> None:

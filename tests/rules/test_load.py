@@ -10,7 +10,7 @@ import pytest
 
 from harken.automation import Mode, QuietHours, Rule
 from harken.model import Trust
-from harken.rules.load import MOST_BYTES, InvalidRules, RuleFault, RuleFile, load
+from harken.rules.load import MAX_BYTES, InvalidRules, RuleFault, RuleFile, load
 from tests.rules.made import file_of
 
 AUTO: Final = {
@@ -195,7 +195,7 @@ def test_a_fault_names_the_field_what_was_found_and_what_would_do(
         (b'{"x": NaN}', "the file is one with a number that cannot be read"),
         (b'{"x": ' + b"1" * 5000 + b"}", "the file is one with a number that cannot be read"),
         (b"[" * 100_000, "the file is nested too deeply"),
-        (b" " * (MOST_BYTES + 1), "the file is 1,000,001 bytes long; at most 1,000,000 are read."),
+        (b" " * (MAX_BYTES + 1), "the file is 1,000,001 bytes long; at most 1,000,000 are read."),
         (b"[]", 'the file is an empty list; it must be an object: {"rules": [...]}.'),
         (b"null", "the file is null; it must be an object"),
         (b'{"rules": {}}', "the file: rules is an object; it must be a list of rules in brackets."),

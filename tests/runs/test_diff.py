@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.runs.snapshot import MOST_STEPS, NO_END, unified_diff
+from harken.runs.snapshot import MAX_STEPS, NO_END, unified_diff
 
 TEXTS = st.lists(st.sampled_from(["a", "b", "c", "", "+", "-x", "@@", "\\"])).map("\n".join)
 
@@ -54,7 +54,7 @@ def test_only_what_is_around_a_change_is_shown() -> None:
     ]
 
 
-@pytest.mark.parametrize("times", [MOST_STEPS, 40_000])
+@pytest.mark.parametrize("times", [MAX_STEPS, 40_000])
 def test_texts_that_have_little_in_common_are_shown_whole(times: int) -> None:
     """The shortest edit of two such texts takes minutes to find, and says nothing."""
     diff = unified_diff("a\nb\n" * times, "b\na\na\n" * times).split("\n")

@@ -28,9 +28,9 @@ from tests.soak.mishaps import CHUNK, PAGE, Mishap, Place, Touched, keep_older
 from tests.soak.traffic import MAILBOXES, Promises, Traffic, acknowledge, over_socket, pull
 
 DISK_BYTES: Final = 256 << 20
-MOST_ACCEPTED: Final = 30  # before a kill
+MAX_ACCEPTED: Final = 30  # before a kill
 AFTERMATH_SECONDS: Final = 0.3  # how long traffic goes on after a mishap, at most
-MOST_TRIES: Final = 6
+MAX_TRIES: Final = 6
 START_COMMITS: Final = 6
 LIMIT: Final = 200
 COMMAND: Final = re.compile(r"harken (recover|down)\b")
@@ -158,7 +158,7 @@ class Life:
         self._story = [mishap.name]
         keep_older(self.place)
         self.traffic.go_on()
-        self.traffic.until_accepted(self.chance.randint(1, MOST_ACCEPTED))
+        self.traffic.until_accepted(self.chance.randint(1, MAX_ACCEPTED))
         with ExitStack() as under_way:
             if self.chance.random() < 0.1:
                 under_way.enter_context(self._backing_up())
@@ -185,7 +185,7 @@ class Life:
 
     def _go_on_for_a_moment(self) -> None:
         tried, end = len(self.promises.tried), time.monotonic() + AFTERMATH_SECONDS
-        until(lambda: len(self.promises.tried) > tried + MOST_ACCEPTED or time.monotonic() > end, "traffic goes on")
+        until(lambda: len(self.promises.tried) > tried + MAX_ACCEPTED or time.monotonic() > end, "traffic goes on")
 
     def _kill(self) -> None:
         """End every daemon of the home at once, as the kernel does when memory is short."""
@@ -243,7 +243,7 @@ class Life:
     def _bring_back(self) -> None:
         """Do what a person does: start it, and follow what it says when it does not."""
         said = list[str]()
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             done = self._rig.run("up")
             if done.code == 0:
                 self._story.append("up" if not said else "")

@@ -42,7 +42,7 @@ MAIL_KILLS: Final = 9
 FOLDERS: Final = ("inbox", "archive", "deleteditems")
 REPLAYED: Final = 7
 REVOKED_WAVE: Final = 6  # the person has to sign in again, and until then the place waits
-MOST_REQUESTS: Final = 140  # from the start of a daemon to its end
+MAX_REQUESTS: Final = 140  # from the start of a daemon to its end
 KILL_SECONDS: Final = 15.0
 WRITE_SECONDS: Final = 0.0005
 LAST_SECONDS: Final = 180.0
@@ -102,7 +102,7 @@ class Run:
 
     def be_killed(self) -> None:
         """Kill the daemon after a number of requests that chance names, and start it again."""
-        goal = len(self.graph.requests) + self.chance.choice((1, 5, 20, MOST_REQUESTS)) * self.chance.random()
+        goal = len(self.graph.requests) + self.chance.choice((1, 5, 20, MAX_REQUESTS)) * self.chance.random()
         end = time.monotonic() + KILL_SECONDS
         until(lambda: len(self.graph.requests) > goal or time.monotonic() > end, "it asks", 2 * KILL_SECONDS)
         if self.kills % 2:

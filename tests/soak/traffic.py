@@ -28,7 +28,7 @@ AGENT: Final = "loss-agent"
 PAUSE_SECONDS: Final = 0.02
 GIVEN_UP: Final = 0.2  # of what was not accepted
 SENT_TWICE: Final = 0.1
-MOST_PULLED: Final = 10
+MAX_PULLED: Final = 10
 OK: Final = 200
 
 
@@ -179,7 +179,7 @@ class Traffic:
     def _read(self, chance: Chance) -> None:
         for _ in self._turns(3):
             try:
-                pulled = pull(self._daemon, chance.randint(1, MOST_PULLED))
+                pulled = pull(self._daemon, chance.randint(1, MAX_PULLED))
                 if chance.random() < 1 / 2:
                     acknowledge(self._daemon, self.promises, pulled)
             except (OSError, CallFailed, ValueError):
@@ -207,7 +207,7 @@ class Traffic:
         if self._agent is None:
             self._agent = agent_of(self._daemon.home)
             self._agent.handshake()
-        return self._agent.answer(self._agent.ask_tool("inbox_pull", limit=MOST_PULLED))
+        return self._agent.answer(self._agent.ask_tool("inbox_pull", limit=MAX_PULLED))
 
     def _end_agent(self) -> None:
         agent, self._agent = self._agent, None

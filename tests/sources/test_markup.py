@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.answers import MOST_MARKED_UP, MOST_NESTED, closing_line, to_html
+from harken.sources.answers import MAX_MARKED_UP, MAX_NESTED, closing_line, to_html
 
 TAG = re.compile(r"<\s*/?\s*([a-zA-Z0-9]+)([^>]*)>")
 KNOWN = re.compile("a|blockquote|br|code|em|h[1-6]|hr|li|ol|p|pre|s|strong|table|tbody|td|th|thead|tr|ul")
@@ -40,7 +40,7 @@ def test_a_picture_is_not_loaded() -> None:
 
 def test_a_very_long_text_is_sent_as_it_is() -> None:
     """Marking it up would take too long, and losing it would be worse."""
-    made = to_html("<b>\n" * MOST_MARKED_UP)
+    made = to_html("<b>\n" * MAX_MARKED_UP)
 
     assert made.startswith("<p>&lt;b&gt;<br>&lt;b&gt;<br>")
 
@@ -58,7 +58,7 @@ def test_nothing_but_known_tags_gets_out(text: str) -> None:
         assert re.fullmatch(r'(?: (?:href="(?:https?|mailto):[^"]*"|start="\d+"))?', attributes)
 
 
-@pytest.mark.parametrize("depth", [7, MOST_NESTED - 1, MOST_NESTED, MOST_NESTED * 3])
+@pytest.mark.parametrize("depth", [7, MAX_NESTED - 1, MAX_NESTED, MAX_NESTED * 3])
 def test_no_word_is_lost_however_deep_it_stands(depth: int) -> None:
     """An agent may write lists in lists in quotes: a renderer that gives up must not swallow what is said there."""
     items = to_html("\n".join(f"{'  ' * level}- word{level}." for level in range(depth)))

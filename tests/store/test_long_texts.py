@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from harken.model import CUT_FROM, INBOX, MAX_TEXT_BYTES
-from harken.store.contract.messages import MOST_READ_CHARS
+from harken.store.contract.messages import MAX_READ_CHARS
 from harken.store.journal import Journal
 from harken.store.journal_reader import lines_after
 from harken.store.sqlite import open_store
-from harken.store.sqlite.messages import MOST_CHARS
-from harken.store.sqlite.offers import MOST_LONG_CHARS
+from harken.store.sqlite.messages import MAX_CHARS
+from harken.store.sqlite.offers import MAX_LONG_CHARS
 from harken.testing import FakeClock
 from tests.contracts.store_choices import given, up_to
 from tests.contracts.store_suite import AGENT, EVERYTHING, fill, new_message, offered_texts, texts
@@ -22,7 +22,7 @@ LONG = "word " * (MAX_TEXT_BYTES // 5)
 
 async def test_list_of_long_messages_ends_where_memory_would(tmp_path: Path) -> None:
     """A thousand messages may be asked for at once, and each may have a megabyte."""
-    count = MOST_READ_CHARS // len(LONG) + 3
+    count = MAX_READ_CHARS // len(LONG) + 3
     async with open_store(tmp_path / "harken.db", FakeClock()) as store:
         for number in range(count):
             await fill(store, f"{number:3} {LONG[4:]}")
@@ -33,7 +33,7 @@ async def test_list_of_long_messages_ends_where_memory_would(tmp_path: Path) -> 
         while events := await store.events.after(after, 1000):
             seen, after = seen + len(events), events[-1].n
         assert seen == count
-        assert await store.messages.index(2_000) == MOST_CHARS // len(LONG)
+        assert await store.messages.index(2_000) == MAX_CHARS // len(LONG)
         while await store.messages.index(2_000):
             pass
         assert len(await store.messages.search("word", EVERYTHING, 1000)) == count - 3
@@ -45,12 +45,12 @@ async def test_short_message_is_offered_behind_many_that_no_answer_carries(tmp_p
     clock = FakeClock()
     async with open_store(tmp_path / "harken.db", clock) as store:
         await store.deliveries.enroll(AGENT, INBOX, clock.now())
-        for _ in range(MOST_LONG_CHARS // len(LONG) + 8):
+        for _ in range(MAX_LONG_CHARS // len(LONG) + 8):
             await fill(store, LONG)
         await fill(store, "short")
         selection = await given(store, clock, up_to(100))
         assert offered_texts(selection.whole) == ["short"]
-        assert len(selection.too_long) == MOST_LONG_CHARS // len(LONG)
+        assert len(selection.too_long) == MAX_LONG_CHARS // len(LONG)
 
 
 async def test_cut_and_a_million_bytes_survive_the_loss_of_the_database(tmp_path: Path) -> None:

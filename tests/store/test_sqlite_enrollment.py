@@ -19,7 +19,7 @@ from tests.contracts.store_suite import AGENT, OTHER, READER, fill, new_message,
 
 FEW: Final = 500
 MANY: Final = 8_000
-MOST: Final = 100
+MAX: Final = 100
 BATCH: Final = 500
 PROJECT: Final = Mailbox("project:shop")
 COUNTED_FROM: Final = 8  # the schema in which consumers have a count of what they were not given
@@ -63,8 +63,8 @@ async def steps_to_begin(folder: Path, count: int, mailbox: Mailbox, hours: int,
 @pytest.mark.parametrize(
     ("mailbox", "hours", "most"),
     [
-        pytest.param(INBOX, 24, MOST, id="more than it may begin with"),
-        pytest.param(INBOX, -1, MOST, id="everything is older"),
+        pytest.param(INBOX, 24, MAX, id="more than it may begin with"),
+        pytest.param(INBOX, -1, MAX, id="everything is older"),
         pytest.param(INBOX, -1, None, id="everything is older, without a bound"),
         pytest.param(PROJECT, 24, None, id="everything is given"),
     ],

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from harken.surfaces.web.page.markdown import MOST_LINES, MOST_MARKED_UP, MOST_SHOWN, body_of, excerpt, rendered
+from harken.surfaces.web.page.markdown import MAX_LINES, MAX_MARKED_UP, MAX_SHOWN, body_of, excerpt, rendered
 
 ALLOWED = frozenset(
     {"a", "blockquote", "br", "code", "del", "div", "em", "hr", "li", "ol", "p", "pre", "span", "strong"}
@@ -150,7 +150,7 @@ def test_line_breaks_and_code_are_kept() -> None:
 
 def test_long_text_is_shown_as_it_is() -> None:
     """Parsing costs time that a stranger must not be able to spend: above a bound nothing is parsed."""
-    text = "**<b>" * (MOST_MARKED_UP // 5 + 1)
+    text = "**<b>" * (MAX_MARKED_UP // 5 + 1)
     html = rendered(text).html
     assert html.startswith('<div class="plain">**&lt;b&gt;**')
     assert said(text) == text
@@ -161,8 +161,8 @@ def test_timeline_shows_a_beginning_and_says_when_it_is_cut(text: str, times: in
     """One message may not push all others out of sight."""
     whole = text + piece * times * 100
     body = body_of(whole)
-    assert body.is_cut == (len(whole) > MOST_SHOWN or whole[:MOST_SHOWN].count("\n") >= MOST_LINES)
-    assert body.html.html.count("\n") <= 4 * MOST_LINES
+    assert body.is_cut == (len(whole) > MAX_SHOWN or whole[:MAX_SHOWN].count("\n") >= MAX_LINES)
+    assert body.html.html.count("\n") <= 4 * MAX_LINES
 
 
 @given(st.text(), st.integers(5, 40))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.surfaces.web.page.pulse import LEAST_HEIGHT, MARKS, bars, duration, place, scale_top, spread
+from harken.surfaces.web.page.pulse import MARKS, MIN_HEIGHT, bars, duration, place, scale_top, spread
 
 HEIGHT = 160
 COUNTS = st.one_of(st.integers(0, 5), st.integers(0, 10**7))
@@ -24,7 +24,7 @@ def test_every_count_is_seen_and_stays_in_the_picture(series: list[list[int]]) -
         assert column.total == sum(stack) <= drawn.top
         assert len(column.segments) == sum(1 for count in stack if count)
         tall = sum(segment.height for segment in column.segments)
-        assert (tall >= LEAST_HEIGHT - 0.1) is bool(column.total)
+        assert (tall >= MIN_HEIGHT - 0.1) is bool(column.total)
         assert tall <= HEIGHT + 0.1
         assert all(0 <= segment.y <= HEIGHT for segment in column.segments)
         assert 0 <= column.slot <= column.left

@@ -14,7 +14,7 @@ from harken.model import Consumer, Mailbox, SessionKey, Task, TaskId, TaskState
 from harken.sessions.session import Session
 from harken.surfaces.web.page.pulse import pulse_page, share_of
 from harken.surfaces.web.page.sessions import OmissionNote, ProofRecord, absent, cards
-from harken.surfaces.web.page.tasks import MOST_COLUMNS, counts_of, side_by_side, task_lines
+from harken.surfaces.web.page.tasks import MAX_COLUMNS, counts_of, side_by_side, task_lines
 from tests.builders import a_session
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -105,7 +105,7 @@ def test_task_stands_first_beside_its_peers_and_the_rest_is_named() -> None:
     peers = [a_standing(name, TaskState.RUNNING if name == "p8" else TaskState.ENDED) for name in names]
     shown, left = side_by_side(own, [*peers, a_standing("other", TaskState.RUNNING), own])
     assert [each.task.id for each in shown[:2]] == ["own", "p8"]
-    assert len(shown) == MOST_COLUMNS
+    assert len(shown) == MAX_COLUMNS
     assert {each.task.id for each in (*shown, *left)} == {"own", *names}
 
 

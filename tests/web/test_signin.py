@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from harken.surfaces.web.page_sessions import (
     BEGIN_SECONDS,
     LASTS,
-    MOST_OPEN,
-    MOST_SESSIONS,
+    MAX_OPEN,
+    MAX_SESSIONS,
     NOTED_AFTER,
     OTHER_TABS,
     WINDOW,
@@ -155,12 +155,12 @@ def test_the_session_that_was_unused_for_longest_goes_when_there_are_too_many(
 ) -> None:
     """Sessions are bounded, and the one in use is not the one that goes."""
     first = begun(sign_ins)
-    for _ in range(MOST_SESSIONS):
+    for _ in range(MAX_SESSIONS):
         clock.advance(1)
         sign_ins.sessions.use(first.id)
         begun(sign_ins)
     found = [each.id for each in sign_ins.sessions.all()]
-    assert len(found) == MOST_SESSIONS
+    assert len(found) == MAX_SESSIONS
     assert first.id in found
 
 
@@ -248,7 +248,7 @@ def test_ticket_that_was_forgotten_does_not_begin_again(clock: FakeClock) -> Non
     tickets = TicketBook(clock)
     old = tickets.issue()
     assert tickets.take("s", old, 1) is NumberState.NEW
-    for number in range(MOST_OPEN - 1):
+    for number in range(MAX_OPEN - 1):
         assert tickets.take(f"s{number}", tickets.issue(), 1) is NumberState.NEW
     assert tickets.take("more", tickets.issue(), 1) is NumberState.STALE, "none is old enough to be forgotten"
     clock.advance(BEGIN_SECONDS + 1)

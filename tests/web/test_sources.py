@@ -11,7 +11,7 @@ import pytest
 
 from harken.model import Attention, Trust
 from harken.sources.source import SourceHealth, SourceReport, SourceState
-from harken.surfaces.web.page.sources import MOST_CHANNELS, cards, summary
+from harken.surfaces.web.page.sources import MAX_CHANNELS, cards, summary
 from tests.loss.rig import DaemonStarter, Served, until
 from tests.web.test_panels import HOSTILE, Browser, Page
 
@@ -105,10 +105,10 @@ def test_a_home_without_sources_is_told_how_to_add_one(daemon: Served) -> None:
 
 def test_cards_show_the_busiest_channels_and_count_the_rest() -> None:
     """A server that makes up channels does not make the page endless."""
-    counts = {f"c{number}": number for number in range(1, MOST_CHANNELS + 6)}
+    counts = {f"c{number}": number for number in range(1, MAX_CHANNELS + 6)}
     health = SourceHealth(state=SourceState.LISTENING, counts=counts, dropped={"noise": 3, "more": 4}, since=NOW)
     (card,) = cards([report(health)])
-    assert [each.count for each in card.counts] == sorted(counts.values(), reverse=True)[:MOST_CHANNELS]
+    assert [each.count for each in card.counts] == sorted(counts.values(), reverse=True)[:MAX_CHANNELS]
     assert (card.more, card.dropped_total) == (5, 7)
 
 

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from harken.automation import Mode, Order, Outcome, RuleVerdict, Run, RunEnd, RunId, RunState
-from harken.inbox.ticker import BATCH, MOST_NAMED, NAMES, RECENT, Follower, Ticker, TickerStep
+from harken.inbox.ticker import BATCH, MAX_NAMED, NAMES, RECENT, Follower, Ticker, TickerStep
 from harken.ingest.policy import IngestPolicy
 from harken.ingest.prepare import prepare
 from harken.model import Consumer, Draft, Mailbox, MessageId, Reader, Sender, SessionKey, Trust
@@ -307,11 +307,11 @@ async def test_expired_messages_are_told_as_changed(fed: Told) -> None:
 
 async def test_of_very_many_the_first_are_named_and_the_rest_counted(fed: Told) -> None:
     """Marking a whole mailbox as seen is one event of the journal: it must not become thousands on every page."""
-    ids = await fed.send(*[f"message {i}" for i in range(MOST_NAMED + 7)])
+    ids = await fed.send(*[f"message {i}" for i in range(MAX_NAMED + 7)])
     with fed.ticker.follow(mailbox="inbox") as follower:
         await fed.store.deliveries.acknowledge(AGENT, ids, "ack")
-        found = await fed.take(follower, MOST_NAMED + 1)
-    assert [data["message_id"] for _, data in found] == [*ids[:MOST_NAMED], None]
+        found = await fed.take(follower, MAX_NAMED + 1)
+    assert [data["message_id"] for _, data in found] == [*ids[:MAX_NAMED], None]
     assert {name: found[-1][1][name] for name in ("count", "mailbox", "state")} == {
         "count": 7,
         "mailbox": None,

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from harken.cli.output import Screen
     from harken.control.client import DaemonClient, Result
 
-MOST_SHOWN = 1_000  # by one answer, whatever was asked for
-MOST_TAKEN = 100
+MAX_SHOWN = 1_000  # by one answer, whatever was asked for
+MAX_TAKEN = 100
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 SPARE_SECONDS = 15.0
 WAIT_SECONDS = 50.0
@@ -129,8 +129,8 @@ def note_file(sent: Result) -> None:
 
 def note_most_taken(limit: int, pulled: Result) -> None:
     """Say that no more than a bound are taken at once."""
-    if limit > MOST_TAKEN and len(pulled["messages"]) == MOST_TAKEN:
-        note_to_person(f"At most {MOST_TAKEN} are taken at once. The next: the same command again.")
+    if limit > MAX_TAKEN and len(pulled["messages"]) == MAX_TAKEN:
+        note_to_person(f"At most {MAX_TAKEN} are taken at once. The next: the same command again.")
 
 
 def note_cut(records: list[Result]) -> None:
@@ -159,8 +159,8 @@ def show_rows(asked: Invocation, found: Result, nothing: str) -> None:
 
 def note_most(asked: Invocation, limit: str | int, hint: str) -> None:
     """Say that no more than a bound are shown, and how to see others."""
-    if int(limit) > MOST_SHOWN and not asked.as_json:
-        note_to_person(f"At most {MOST_SHOWN} are shown at once. {hint}")
+    if int(limit) > MAX_SHOWN and not asked.as_json:
+        note_to_person(f"At most {MAX_SHOWN} are shown at once. {hint}")
 
 
 def _show_piece(screen: Screen, found: Result, limit: int | None) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SECONDS = 0.5
 NEWEST = 30
-MOST_CHANNELS = 100
+MAX_CHANNELS = 100
 HELP_WIDTH = 50
 
 
@@ -168,7 +168,7 @@ def _name_of(record: Result, begin: str) -> str:
 
 
 def _channels(query: CompletionQuery) -> list[Result]:
-    found: list[Result] = _ask(query, "channels", limit=MOST_CHANNELS).get("channels", [])
+    found: list[Result] = _ask(query, "channels", limit=MAX_CHANNELS).get("channels", [])
     return found
 
 

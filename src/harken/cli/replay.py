@@ -29,9 +29,9 @@ from harken.times import MOMENTS
 if TYPE_CHECKING:
     from harken.inbox.replay import ConsumerThen, JournalReplay, MailboxThen, MessageThen, ReplayLine, UntoldPart
 
-MOST_SHOWN = 1_000
+MAX_SHOWN = 1_000
 NAME_WIDTH = 20
-MOST_NAMED = 2
+MAX_NAMED = 2
 STATES = ("queued", "offered", "seen", "answered", "expired", "refused")
 PAGE = 500
 DAY_FILES = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9].jsonl"
@@ -53,8 +53,8 @@ def replay(asked: Invocation, *, at: datetime, mailbox: str, consumer: str, limi
     refuse_agent(asked, "look back into every mailbox")
     if at > datetime.now().astimezone():
         raise UserError("That time has not come yet.", f"Give one that is over: {MOMENTS}.")
-    if not 1 <= limit <= MOST_SHOWN:
-        raise UserError(f"--limit is a number from 1 to {MOST_SHOWN}.", "Leave it away for 50.")
+    if not 1 <= limit <= MAX_SHOWN:
+        raise UserError(f"--limit is a number from 1 to {MAX_SHOWN}.", "Leave it away for 50.")
     then = _replayed(asked, timestamp(at), mailbox, consumer, limit)
     found, unknown = then.mailboxes(), then.unknown()
     if mailbox and not found:
@@ -134,7 +134,7 @@ def _standing(states: Mapping[str, str]) -> str:
         state: [reader_name(name) for name, found in states.items() if found == state] for state in reversed(STATES)
     }
     parts = [
-        f"{state} {', '.join(who) if len(who) <= MOST_NAMED else f'{len(who)} consumers'}"
+        f"{state} {', '.join(who) if len(who) <= MAX_NAMED else f'{len(who)} consumers'}"
         for state, who in names.items()
         if who
     ]

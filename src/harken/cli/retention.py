@@ -16,7 +16,7 @@ from harken.cli.verbs import or_subcommand, verb, verb_command
 from harken.control.client import DaemonClient, Result
 
 ROUND_SECONDS = 300.0
-MOST_ROUNDS = 100_000
+MAX_ROUNDS = 100_000
 
 
 @or_subcommand
@@ -49,7 +49,7 @@ retention.add_command(run)
 
 def _rounds(daemon: DaemonClient) -> Result:
     progress, done = Progress(), {"expired": 0, "deleted": 0}
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         found = daemon.ask_within(ROUND_SECONDS, "retention_run")
         done = {name: count + found[name] for name, count in done.items()}
         progress.say(f"{done['expired']} expired, {done['deleted']} removed")

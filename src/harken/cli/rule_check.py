@@ -25,7 +25,7 @@ from harken.hosts.registry import short
 if TYPE_CHECKING:
     from harken.rules.load import RuleFault
 
-MOST_BYTES = 2 * 1024 * 1024  # more than any file that is accepted, so that the reader says what is wrong with it
+MAX_BYTES = 2 * 1024 * 1024  # more than any file that is accepted, so that the reader says what is wrong with it
 STDIN = "-"
 FOUND_WIDTH = 40
 MIN_ACCEPTED = 40
@@ -59,7 +59,7 @@ def check_file(asked: Invocation, file: str) -> None:
 
 def _read(asked: Invocation, file: str) -> tuple[str, bytes]:
     if file == STDIN:
-        return "stdin", sys.stdin.buffer.read(MOST_BYTES)
+        return "stdin", sys.stdin.buffer.read(MAX_BYTES)
     path = Path(file) if file else asked.home.triggers_file
     if not file and path.exists():
         from harken.rules.judge import read_file
@@ -68,7 +68,7 @@ def _read(asked: Invocation, file: str) -> tuple[str, bytes]:
         return short(path), read_file(path)
     try:
         with path.open("rb") as stream:
-            return str(path) if file else short(path), stream.read(MOST_BYTES)
+            return str(path) if file else short(path), stream.read(MAX_BYTES)
     except FileNotFoundError as exc:
         hint = "Look at the name." if file else begin_hint(path, asked.home_option)
         raise NotFound(f"There is no file {path}.", hint) from exc

@@ -41,7 +41,7 @@ _STYLES: Final[Mapping[str, str]] = MappingProxyType(
 _DIFF_STYLES: Final[Mapping[str, str]] = MappingProxyType({"+": GREEN, "-": RED, "@": CYAN})
 CHANGE_WIDTH = 9
 ADDED = "added"
-MOST_INDENT = 24  # of a line that is broken: its parts begin below one another
+MAX_INDENT = 24  # of a line that is broken: its parts begin below one another
 _OF_FILES = frozenset({"changed", "undone"})  # a line each, whatever the file is called
 _LEFT_OUT = frozenset({"begin", "end", "turn"})  # the envelope itself says it
 
@@ -122,7 +122,7 @@ def inside(screen: Screen, text: str, style: str = "") -> None:
     """Print text inside an envelope."""
     mark = screen.paint(MARK, BOLD)
     for line in visible(text).split("\n"):
-        begin = " " * min(len(line) - len(line.lstrip(" ")), MOST_INDENT)
+        begin = " " * min(len(line) - len(line.lstrip(" ")), MAX_INDENT)
         for piece in _lines(screen, line[len(begin) :], MARK + begin):
             screen.line((mark + begin + (screen.paint(piece, style) if style else piece)).rstrip())
 

@@ -31,7 +31,7 @@ _SOURCE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SCHEME = re.compile(r"[A-Za-z]+ ")
 _REFERENCE = re.compile(r"(?:env|file|keyring):.+")
 _DIGITS = re.compile(r"-?[0-9]+(?:_[0-9]+)*")
-_MOST_DIGITS = 20
+_MAX_DIGITS = 20
 
 _YES = ("true", "yes", "on", "1")
 _NO = ("false", "no", "off", "0")
@@ -109,7 +109,7 @@ def whole(minimum: int, maximum: int) -> ValueType:
 
     def digits(text: str) -> int:
         # What `int` takes besides, such as the digits of other scripts, is a slip of the hand.
-        if len(text.strip()) > _MOST_DIGITS or _DIGITS.fullmatch(text.strip()) is None:
+        if len(text.strip()) > _MAX_DIGITS or _DIGITS.fullmatch(text.strip()) is None:
             raise ValueError
         return int(text)
 

@@ -17,7 +17,7 @@ import anyio
 from anyio import CancelScope
 from anyio.abc import TaskGroup
 
-from harken.automation import ACTIONS, MOST_WAITING, ActionId, ActionState
+from harken.automation import ACTIONS, MAX_WAITING, ActionId, ActionState
 from harken.clock import Clock, Signal
 from harken.config.settings import RunSettings
 from harken.errors import Conflict, HarkenError
@@ -36,7 +36,7 @@ _log = logging.getLogger("harken.asking")
 OPEN_SECONDS: Final = 300.0
 USED_WITHIN: Final = timedelta(minutes=15)
 # Nobody reads and answers within this: the host did it, or a key that was meant for something else.
-LEAST_READING: Final = timedelta(seconds=1)
+MIN_READING: Final = timedelta(seconds=1)
 LOOK_EVERY_SECONDS: Final = 60.0
 
 
@@ -106,7 +106,7 @@ class Confirmations:
         async with self._looking:
             if self._is_stale:
                 self._is_stale = False
-                self._waiting = await self._automation.actions([ActionState.WAITING], limit=MOST_WAITING)
+                self._waiting = await self._automation.actions([ActionState.WAITING], limit=MAX_WAITING)
                 self._forget({told.action.id for told in self._waiting})
             self._ask_all(questions)
 
@@ -160,7 +160,7 @@ class Confirmations:
         try:
             with scope:
                 choice = await way.ask(asked)
-            if choice is not None and self._clock.now() - began < LEAST_READING:
+            if choice is not None and self._clock.now() - began < MIN_READING:
                 _log.warning("%s answered before anyone could have read the question", way.session.key)
             elif choice is FormChoice.LATER:
                 self._put_off.add(asked.action)

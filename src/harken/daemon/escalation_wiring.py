@@ -26,7 +26,7 @@ from harken.store.contract.questions import Question
 
 SENDER: Final = Sender("harken", "Harken")
 CHANNEL: Final = "reminders"
-MOST_NAMED: Final = 5
+MAX_NAMED: Final = 5
 PUSHING: Final = frozenset({Attention.WAKE, Attention.BOUNDARY})
 WHO_CHARS: Final = 40
 TEXT_CHARS: Final = 80
@@ -93,9 +93,9 @@ def _to_agents(intake: Intake, clock: Clock, mutes: Mutes) -> Tell:
 def _reminder(mailbox: Mailbox, questions: Sequence[Question], now: datetime) -> Draft:
     """Return what an agent is told. No name and no word of the sender: it is Harken that speaks here."""
     lines = [f"{_title(questions, now)}. Answer with the reply tool; if no answer is needed, tell your user."]
-    lines += [f"- {each.message.id}, {ago(each.message.received_at, now)} ago" for each in questions[:MOST_NAMED]]
-    if len(questions) > MOST_NAMED:
-        lines.append(f"- and {len(questions) - MOST_NAMED} more")
+    lines += [f"- {each.message.id}, {ago(each.message.received_at, now)} ago" for each in questions[:MAX_NAMED]]
+    if len(questions) > MAX_NAMED:
+        lines.append(f"- and {len(questions) - MAX_NAMED} more")
     wakes = any(question.message.attention is Attention.WAKE for question in questions)
     return Draft(
         source=LOCAL,
@@ -121,7 +121,7 @@ def _to_phone(reference: str, clock: Clock, home: Home, environ: Mapping[str, st
     async def tell(questions: Sequence[Question]) -> bool:
         # Looked up each time: whoever puts it right need not restart anything.
         phone = Phone(resolve(reference, home, environ))
-        names = sorted({_who(question) for question in questions})[:MOST_NAMED]
+        names = sorted({_who(question) for question in questions})[:MAX_NAMED]
         return await phone.tell(_title(questions, clock.now()), "\n".join(names))
 
     return tell

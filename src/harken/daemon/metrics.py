@@ -363,8 +363,8 @@ def _many(family: FamilyInfo, values: Iterable[tuple[str, float]]) -> MetricFami
     return MetricFamily(family=family, samples=[MetricSample(value, (label,)) for label, value in values])
 
 
-MOST_REMEMBERED: Final = 10_000
-MOST_LABELS: Final = 64
+MAX_REMEMBERED: Final = 10_000
+MAX_LABELS: Final = 64
 OTHER: Final = "other"
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0, 3600.0)
 
@@ -455,12 +455,12 @@ def _deliveries(event: Event) -> Mapping[str, str]:
 
 
 def _count(counter: Counter[T], key: T, other: T, count: int = 1) -> None:
-    counter[key if key in counter or len(counter) < MOST_LABELS else other] += count
+    counter[key if key in counter or len(counter) < MAX_LABELS else other] += count
 
 
 def _remember(memory: OrderedDict[str, T], key: str, value: T) -> None:
     memory[key] = value
-    if len(memory) > MOST_REMEMBERED:
+    if len(memory) > MAX_REMEMBERED:
         # A plain dict looks for its first entry among all that were taken out before.
         memory.popitem(last=False)
 

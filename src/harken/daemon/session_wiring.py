@@ -45,7 +45,7 @@ _log = logging.getLogger("harken.reach")
 
 REAP_EVERY_SECONDS = 2.0
 REAP_SOON_SECONDS = 0.2  # when a session has lost its connection: its process probably ends too
-MOST_SOON = 25  # how often it is looked for so soon; one that lives on without a connection costs no more than others
+MAX_SOON = 25  # how often it is looked for so soon; one that lives on without a connection costs no more than others
 GRACE = timedelta(seconds=30)  # how long after a restart the connections of a session may take to come back
 PROBE_SECONDS = 0.5
 TASK_VARIABLE = "HARKEN_TASK"
@@ -152,7 +152,7 @@ class SessionWiring:
         while True:
             found = frozenset(session.key for session in self._live() if _is_parting(session))
             parting, rounds = found, rounds + 1 if found == parting else 0
-            is_soon = bool(parting) and rounds < MOST_SOON
+            is_soon = bool(parting) and rounds < MAX_SOON
             await anyio.sleep(REAP_SOON_SECONDS if is_soon else REAP_EVERY_SECONDS)
             for session in self._live():
                 if session.has_wakes:

@@ -62,7 +62,7 @@ _log = logging.getLogger("harken.sources")
 
 CLOSE_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 20.0  # of all feeds, each of which has a moment to store what it has read
-MOST_REMEMBERED: Final = 50_000  # ids of what was sent through a source, more than any source keeps
+MAX_REMEMBERED: Final = 50_000  # ids of what was sent through a source, more than any source keeps
 PLACEHOLDERS: Final = "placeholders"
 
 # What a running daemon takes over; the rest is read at its start.
@@ -342,7 +342,7 @@ def _lane(name: str) -> str:
 
 
 async def _recall(source: Source, outbox: OutboxStore) -> None:
-    guard(_called(source.name), source.remember, await outbox.sent_ids(source.name, MOST_REMEMBERED))
+    guard(_called(source.name), source.remember, await outbox.sent_ids(source.name, MAX_REMEMBERED))
 
 
 async def _close(source: Source) -> None:

@@ -149,7 +149,7 @@ OLDEST: Final = timedelta(minutes=10)
 PATIENCE: Final = timedelta(minutes=30)
 SETTLED: Final = timedelta(seconds=75)  # by then what was put into a place is there, or will never be
 RECALLED: Final = timedelta(hours=2)  # how far back an earlier daemon may have left places that say too much
-MOST_RECALLED: Final = 20
+MAX_RECALLED: Final = 20
 PLACEHOLDER_BATCH: Final = 200
 
 _PEOPLE_AND_RULES: Final = frozenset({WATCH, RULES})
@@ -209,7 +209,7 @@ class Placeholders:
         """Take over what an earlier daemon may have left, if it did not end by itself."""
         since = self._clock.now() - RECALLED
         for source in tuple(self._holders):
-            page = await self._store.messages.page(Filter(source=source, since=since), MOST_RECALLED, newest_first=True)
+            page = await self._store.messages.page(Filter(source=source, since=since), MAX_RECALLED, newest_first=True)
             seen = await self._store.deliveries.seen_by([message.id for message in page])
             for message in page:
                 is_seen = any(consumer not in _PEOPLE_AND_RULES for consumer in seen.get(message.id, ()))

@@ -28,7 +28,7 @@ from urllib.parse import quote
 import anyio
 import anyio.to_thread
 
-from harken.automation import ACTIONS, MOST_WAITING, Action, ActionId, ActionState, Order, QuietHours
+from harken.automation import ACTIONS, MAX_WAITING, Action, ActionId, ActionState, Order, QuietHours
 from harken.clock import Clock, Signal
 from harken.errors import NeedsPerson, Unavailable, UserError
 from harken.ingest.sanitise import one_line
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 PAUSE_SECONDS: Final = 10.0
 LOOK_EVERY_SECONDS: Final = 30.0
 AT_ONCE: Final = 500  # more than can wait for an answer: some of a page stay in it, and tell what is new
-MOST_RULES: Final = 4
+MAX_RULES: Final = 4
 RULE_CHARS: Final = 32
 TEXT_CHARS: Final = 80
 MAY_CHARS: Final = 300
@@ -150,7 +150,7 @@ class Toasts:
         """Return the actions without questions that were answered meanwhile."""
         if not any(map(_is_question, actions)):
             return list(actions)
-        waiting = {action.id for action in await self._store.actions.list([ActionState.WAITING], limit=MOST_WAITING)}
+        waiting = {action.id for action in await self._store.actions.list([ActionState.WAITING], limit=MAX_WAITING)}
         return [action for action in actions if not _is_question(action) or action.id in waiting]
 
 
@@ -165,8 +165,8 @@ def toast_of(actions: Sequence[Action], messages: Mapping[MessageId, Message], *
     if len(actions) == 1:
         return _single(newest, messages.get(newest.message), may)
     counted = Counter(action.rule for action in actions).most_common()
-    named = [f"{_short(rule, RULE_CHARS)} {count}" for rule, count in counted[:MOST_RULES]]
-    if others := sum(count for _, count in counted[MOST_RULES:]):
+    named = [f"{_short(rule, RULE_CHARS)} {count}" for rule, count in counted[:MAX_RULES]]
+    if others := sum(count for _, count in counted[MAX_RULES:]):
         named.append(f"others {others}")
     number = f"{len(actions)}+" if len(actions) >= AT_ONCE else f"{len(actions)}"
     lines = [f"Newest: {_headline(newest, messages.get(newest.message))}"]
@@ -206,7 +206,7 @@ _log = logging.getLogger("harken.toasts")
 
 SHOW_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 2.0
-MOST_KEPT: Final = 20  # toasts that stay on the desktop until they are dismissed
+MAX_KEPT: Final = 20  # toasts that stay on the desktop until they are dismissed
 BUS: Final = "DBUS_SESSION_BUS_ADDRESS"
 
 NOT_TRIED: Final = "not tried yet"
@@ -284,7 +284,7 @@ class Desktop:
         if not await backend.get_capabilities():
             return NO_WAY
         shown = await backend.get_current_notifications()
-        for oldest in shown[:-MOST_KEPT]:
+        for oldest in shown[:-MAX_KEPT]:
             with suppress(KeyError):  # dismissed in this moment
                 await backend.clear(oldest)
         return SHOWN

@@ -37,9 +37,9 @@ FRESH = timedelta(hours=1)  # older mail waits for the next prompt: nobody expec
 WAKE_SECONDS = 30.0
 SETTLE = timedelta(seconds=2)  # how long a session that has just come needs until it listens
 FIRST_PROMPT = timedelta(seconds=10)  # how long what waited for a session is left to its first prompt
-MOST_TRIES = 3
-MOST = 20
-MOST_SESSIONS = 50
+MAX_TRIES = 3
+MAX = 20
+MAX_SESSIONS = 50
 MAX_TRIED = 10_000
 BREATH_SECONDS = 0.1
 LOOK_EVERY_SECONDS = 30.0  # a lease that runs out rings nowhere
@@ -66,7 +66,7 @@ class Tries:
 
     def again_at(self, now: datetime) -> datetime | None:
         """Return when it may be tried again; None: not any more."""
-        if self.count >= MOST_TRIES:
+        if self.count >= MAX_TRIES:
             return None
         return now if self.last is None else self.last + ANSWER
 
@@ -190,7 +190,7 @@ class Wakes:
         since = self._clock.now() - FRESH
         for session in self._here():
             # What a session was told of without its text must not hide what came after it.
-            for message in await self._waiting(session.reader, WAKES, MOST, without=session.told_of, since=since):
+            for message in await self._waiting(session.reader, WAKES, MAX, without=session.told_of, since=since):
                 found.setdefault(message.id, (message, []))[1].append(session)
         return list(found.values())
 
@@ -199,7 +199,7 @@ class Wakes:
         here = [s for s in self._sessions.live() if s.wakers or s.is_waiting or s.is_busy is not None]
         here = [session for session in here if not session.is_helper]
         # Somebody with that many open conversations looks at the last ones.
-        return here[:MOST_SESSIONS]
+        return here[:MAX_SESSIONS]
 
     async def _is_taken(self, message: Message, without: Collection[Consumer]) -> bool:
         """Whether an agent of some host has it already: the others that it waits for find it with their prompt."""

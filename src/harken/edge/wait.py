@@ -28,7 +28,7 @@ SERVED_SECONDS = 5.0
 LOOK_SECONDS = 3.0  # between two looks whether the host is still there
 SEND_SECONDS, CHUNK = 5.0, 1 << 16
 MAX_PAYLOAD, MAX_ID = 1 << 20, 128
-MOST_REMINDERS = 2
+MAX_REMINDERS = 2
 
 
 def facts(host: str) -> tuple[str, ...]:
@@ -254,8 +254,8 @@ def remind(home: str, command: str) -> None:
     lock = claim(lock_file(home, os.getppid()), is_made=False)
     if lock < 0:
         return
-    count = len(os.read(lock, MOST_REMINDERS)) if asked.get("stop_hook_active") is True else 0
-    if count >= MOST_REMINDERS:
+    count = len(os.read(lock, MAX_REMINDERS)) if asked.get("stop_hook_active") is True else 0
+    if count >= MAX_REMINDERS:
         return
     os.ftruncate(lock, 0)
     os.pwrite(lock, b"." * (count + 1), 0)

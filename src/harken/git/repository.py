@@ -33,7 +33,7 @@ _FOLDER: Final = ".git"
 _ELSEWHERE: Final = re.compile(r"gitdir:[ ]*(.+)")
 _SUBMODULE: Final = re.compile(rb"160000 [0-9a-f]+ \d\t(.+)", re.DOTALL)
 _SECONDS: Final = 30.0
-MOST_SUBMODULES: Final = 1_000
+MAX_SUBMODULES: Final = 1_000
 _PLAIN: Final = """
 core: abbrev attributesfile autocrlf bare bigfilethreshold checkstat commentchar commitgraph compression
 core: createobject deltabasecachelimit eol excludesfile filemode filesrefLockTimeout fscache hidedotfiles ignorecase
@@ -152,7 +152,7 @@ def risky_settings(workdir: Path) -> Iterator[tuple[Path, str]]:
         if folder in seen:
             continue
         seen.add(folder)
-        if len(seen) > MOST_SUBMODULES:
+        if len(seen) > MAX_SUBMODULES:
             yield folder, "more submodules than can be looked at"
             return
         found = [(file, name) for file in _settings(folder / _FOLDER) for name in _unknown(program, file)]

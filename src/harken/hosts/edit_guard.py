@@ -18,7 +18,7 @@ from typing import Any, Final
 # Hosts take a line for a heading also when there are blanks before it.
 _PATCHED: Final = re.compile(r"^\s*\*\*\*\s*(?:Add File|Update File|Delete File|Move to)\s*:(.*)$", re.MULTILINE)
 _REASON: Final = "A run does not change git's own files, settings of agents and editors, or instructions for agents"
-_MOST_PATH: Final = 200
+_MAX_PATH: Final = 200
 _NESTED: Final = "nested"
 
 
@@ -41,7 +41,7 @@ def main(given: str, asked: str, shape: str = "") -> str:
             return ""
     except (ValueError, KeyError, TypeError, OSError, RecursionError):
         refused = []
-    what = "".join(f": {path.strip()[:_MOST_PATH]!r}" for path in refused[:1])
+    what = "".join(f": {path.strip()[:_MAX_PATH]!r}" for path in refused[:1])
     refusal = {"permissionDecision": "deny", "permissionDecisionReason": _REASON + what}
     nested = {"hookSpecificOutput": {"hookEventName": "PreToolUse", **refusal}}
     return json.dumps(nested if shape == _NESTED else refusal)

@@ -29,11 +29,11 @@ from harken.runs.tools import Ability, Tool, runs_git
 
 # How every program on node, and most others, reach the network.
 NETWORK: Final = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "NODE_EXTRA_CA_CERTS")
-MOST_SAID: Final = 4_000_000  # of what an agent says; `runs.output` keeps less, and says so
-MOST_TEXT: Final = 2_000  # of a tool's arguments that is told
-MOST_NAME: Final = 200
-MOST_CALLS: Final = 1_000  # remembered by id; of a longer run the oldest are forgotten
-MOST_TARGET: Final = 400  # of those of a call that may be denied, which are remembered until it is over
+MAX_SAID: Final = 4_000_000  # of what an agent says; `runs.output` keeps less, and says so
+MAX_TEXT: Final = 2_000  # of a tool's arguments that is told
+MAX_NAME: Final = 200
+MAX_CALLS: Final = 1_000  # remembered by id; of a longer run the oldest are forgotten
+MAX_TARGET: Final = 400  # of those of a call that may be denied, which are remembered until it is over
 # The arguments that say best what a call is about, the first that is there.
 _ABOUT: Final = (
     "command",
@@ -89,13 +89,13 @@ class HostOutput(OutputReader):
 
     def remember(self, call: object, name: str, given: object) -> None:
         """Remember a call until it is known whether it was denied."""
-        self._calls[word(call)[:MOST_NAME]] = (name, target(given))
-        if len(self._calls) > MOST_CALLS:
+        self._calls[word(call)[:MAX_NAME]] = (name, target(given))
+        if len(self._calls) > MAX_CALLS:
             del self._calls[next(iter(self._calls))]
 
     def called(self, call: object) -> tuple[str, str]:
         """Return the name of a call, and what it is about."""
-        return self._calls.get(word(call)[:MOST_NAME], ("", ""))
+        return self._calls.get(word(call)[:MAX_NAME], ("", ""))
 
 
 def plain_prompt(prompt: str) -> str:
@@ -234,22 +234,22 @@ def word(value: object) -> str:
 
 def brief(value: object) -> str:
     """Return the arguments of a tool on one line, cut."""
-    return json.dumps(value, ensure_ascii=False)[:MOST_TEXT]
+    return json.dumps(value, ensure_ascii=False)[:MAX_TEXT]
 
 
 def target(arguments: object) -> str:
     """Return what a call is about, from its arguments: the command or the path, else all of them."""
     if isinstance(arguments, str):
-        return arguments[:MOST_TARGET]
+        return arguments[:MAX_TARGET]
     about = table(arguments)
     found = next((word(about.get(name)) for name in _ABOUT if word(about.get(name))), "")
-    return (found or (brief(arguments) if arguments else ""))[:MOST_TARGET]
+    return (found or (brief(arguments) if arguments else ""))[:MAX_TARGET]
 
 
 def first_line(stderr: str) -> str:
     """Return what a program complained of first, where what follows is how to go on."""
     # A bracket that closes an object says nothing.
-    return next((line.strip()[:MOST_TEXT] for line in stderr.splitlines() if any(map(str.isalnum, line))), "")
+    return next((line.strip()[:MAX_TEXT] for line in stderr.splitlines() if any(map(str.isalnum, line))), "")
 
 
 def last_line(stderr: str) -> str:

@@ -19,7 +19,7 @@ from harken.automation import (
     DEFAULT_TIMEOUT,
     DEFAULT_TOOLS,
     DEFAULT_TURNS,
-    MOST_WAITING,
+    MAX_WAITING,
     Action,
     ActionState,
     FolderChanges,
@@ -44,11 +44,11 @@ from harken.rules.prompt import DEFAULT_PROMPT, render_prompt
 from harken.store.contract import Store
 from harken.store.contract.messages import Filter
 
-MOST_TESTED: Final = 10_000
-MOST_TRIED: Final = 2_000
-MOST_COMPARED: Final = 200_000  # rules times messages, when all are shown
-MOST_LISTED: Final = 200
-MOST_WAIT_SECONDS: Final = 55.0
+MAX_TESTED: Final = 10_000
+MAX_TRIED: Final = 2_000
+MAX_COMPARED: Final = 200_000  # rules times messages, when all are shown
+MAX_LISTED: Final = 200
+MAX_WAIT_SECONDS: Final = 55.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class AutomationOverview:
     is_paused: bool
     waiting: int
     refused: int
-    most_waiting: int = MOST_WAITING
+    most_waiting: int = MAX_WAITING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +214,7 @@ class Automation:
     async def summary(self) -> AutomationSummary:
         """Return how things stand, in a few numbers."""
         standing = await self._store.rules.state()
-        waiting = await self._store.actions.list([ActionState.WAITING], limit=MOST_WAITING)
+        waiting = await self._store.actions.list([ActionState.WAITING], limit=MAX_WAITING)
         return AutomationSummary(
             rules=len(self._book.current.rules),
             is_paused=standing.is_paused,
@@ -223,7 +223,7 @@ class Automation:
             asked=len(waiting),
             oldest=min((action.created_at for action in waiting), default=None),
             queued=standing.waiting - len(waiting),
-            running=len(await self._store.runs.list(is_running=True, limit=MOST_WAITING)),
+            running=len(await self._store.runs.list(is_running=True, limit=MAX_WAITING)),
         )
 
     async def reload(self, caller: Caller) -> AutomationOverview:
@@ -248,7 +248,7 @@ class Automation:
         """
         return await self._replay(self._only(rule), since, limit, has_all=has_all)
 
-    async def try_rule(self, rule: Mapping[str, object], since: timedelta, limit: int = MOST_TRIED) -> RuleReplay:
+    async def try_rule(self, rule: Mapping[str, object], since: timedelta, limit: int = MAX_TRIED) -> RuleReplay:
         """Replay stored mail with one rule that is not in force. Raises what is wrong with it."""
         candidate = await anyio.to_thread.run_sync(self._book.with_rule, rule)
         return await self._replay(candidate.only(candidate.rules[-1]), since, limit, has_all=False)
@@ -268,9 +268,9 @@ class Automation:
         await self._judge.write(await anyio.to_thread.run_sync(self._book.without_rule, name))
 
     async def _replay(self, current: InForce, since: timedelta, limit: int, *, has_all: bool) -> RuleReplay:
-        most = bounded(limit, MOST_TESTED, "limit")
+        most = bounded(limit, MAX_TESTED, "limit")
         if has_all:
-            most = min(most, max(1, MOST_COMPARED // max(1, len(current.rules))))
+            most = min(most, max(1, MAX_COMPARED // max(1, len(current.rules))))
         found = await self._store.messages.page(Filter(since=self._clock.now() - since), most, newest_first=True)
         messages = [message for message in reversed(found) if not message.mailbox.startswith(TRIAL)]
         ancestry = await self._store.runs.ancestry([message.id for message in messages])
@@ -339,7 +339,7 @@ class Automation:
     ) -> Sequence[ActionDetails]:
         """Return actions, newest first."""
         about = (await self._store.messages.get(message)).id if message else None
-        found = await self._store.actions.list(states, message=about, limit=bounded(limit, MOST_LISTED, "limit"))
+        found = await self._store.actions.list(states, message=about, limit=bounded(limit, MAX_LISTED, "limit"))
         messages = await self._store.messages.get_many([action.message for action in found])
         return await anyio.to_thread.run_sync(self._details, found, messages)
 
@@ -376,7 +376,7 @@ class Automation:
         """Return runs, newest first."""
         about = (await self._store.messages.get(message)).id if message else None
         found = await self._store.runs.list(
-            is_running=is_running, message=about, limit=bounded(limit, MOST_LISTED, "limit")
+            is_running=is_running, message=about, limit=bounded(limit, MAX_LISTED, "limit")
         )
         messages = await self._store.messages.get_many([run.message for run in found])
         return [RunCard(run=run, message=messages.get(run.message)) for run in found]
@@ -390,7 +390,7 @@ class Automation:
     async def output(self, ref: str, after: int, seconds: float) -> tuple[RunCard, OutputPart]:
         """Return what a run told after a line, waiting for it for a while."""
         card = await self.run(ref)
-        part = await self._runs.output(card.run.id, after, min(max(seconds, 0.0), MOST_WAIT_SECONDS))
+        part = await self._runs.output(card.run.id, after, min(max(seconds, 0.0), MAX_WAIT_SECONDS))
         # It may have ended while this waited.
         return await self.run(card.run.id), part
 

@@ -30,8 +30,8 @@ from harken.times import LENGTHS
 
 __all__ = ["ConversationCounts", "ConversationState", "Conversations", "MailConversation", "SortedConversation"]
 
-MOST_LISTED: Final = 200
-MOST_AT_ONCE: Final = 200
+MAX_LISTED: Final = 200
+MAX_AT_ONCE: Final = 200
 LONGEST_SNOOZE: Final = timedelta(days=3_650)
 DEFAULT_SNOOZE: Final = timedelta(hours=3)
 
@@ -60,7 +60,7 @@ class Conversations:
         except ValueError as exc:
             views = ", ".join(each.value for each in ConversationView)
             raise UserError(f"There is no view {view[:40]!r}.", f"Views: {views}.") from exc
-        most = bounded(limit, MOST_LISTED, "limit")
+        most = bounded(limit, MAX_LISTED, "limit")
         return await self._store.conversations.list(which, most, at=self._clock.now(), before=max(0, before))
 
     async def counts(self) -> ConversationCounts:
@@ -127,8 +127,8 @@ class Conversations:
         """Return the conversations of messages, each once; raises before anything is changed."""
         if not refs:
             raise UserError("Which conversation?", "Name a message of it, as `harken conversations` shows it.")
-        if len(refs) > MOST_AT_ONCE:
-            raise UserError("That is too much at once.", f"Name {MOST_AT_ONCE} conversations at most.")
+        if len(refs) > MAX_AT_ONCE:
+            raise UserError("That is too much at once.", f"Name {MAX_AT_ONCE} conversations at most.")
         messages = [(await self._store.messages.get(ref)).id for ref in refs]
         found = await self._store.conversations.of(messages)
         if missing := [ref for ref, message in zip(refs, messages, strict=True) if message not in found]:

@@ -607,7 +607,7 @@ class Inbox:
 SEEN_AT_ONCE: Final = 500  # what one transaction marks; other writers wait no longer than for that
 
 
-MOST_SEEN: Final = 10_000
+MAX_SEEN: Final = 10_000
 
 
 FARTHEST: Final = 2**62  # beyond every position, and still a number that a store can take
@@ -622,7 +622,7 @@ async def mark_seen(store: Store, scope: TimelineScope, *, since: int = 0, up_to
     Of a mailbox, the oldest 10,000 in one call; of a channel, those among its newest 500.
     """
     marked = 0
-    for _ in range(MOST_SEEN // SEEN_AT_ONCE if scope.mailbox else 1):
+    for _ in range(MAX_SEEN // SEEN_AT_ONCE if scope.mailbox else 1):
         unseen = await store.timeline.unseen(scope, up_to, SEEN_AT_ONCE, since=since)
         marked += len(await store.deliveries.acknowledge(_PERSON, unseen, evidence)) if unseen else 0
         if len(unseen) < SEEN_AT_ONCE:

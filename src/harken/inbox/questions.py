@@ -22,7 +22,7 @@ from harken.store.contract.questions import Question, QuestionCount
 
 __all__ = ["Question", "QuestionCount", "Questions", "WaitingSummary", "ago", "sentence"]
 
-MOST_LISTED: Final = 500
+MAX_LISTED: Final = 500
 BY_PERSON: Final = "you"
 _HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
@@ -63,7 +63,7 @@ class Questions:
 
     async def list(self, mailboxes: Collection[Mailbox] | None = None, limit: int = 50) -> Sequence[Question]:
         """Return what waits for an answer, the oldest first."""
-        return await self._store.questions.open(bounded(limit, MOST_LISTED, "limit"), mailboxes=mailboxes)
+        return await self._store.questions.open(bounded(limit, MAX_LISTED, "limit"), mailboxes=mailboxes)
 
     async def waiting(self, among: Collection[Mailbox] | None = None) -> WaitingSummary:
         """Return how much waits, in some mailboxes or in all."""
@@ -74,7 +74,7 @@ class Questions:
 
     async def of(self, messages: Collection[MessageId]) -> Sequence[Question]:
         """Return those of some messages that wait for an answer, the oldest first."""
-        return await self._store.questions.open(MOST_LISTED, messages=messages) if messages else []
+        return await self._store.questions.open(MAX_LISTED, messages=messages) if messages else []
 
     async def owed(self, mailboxes: Collection[Mailbox], consumer: Consumer, limit: int) -> Sequence[Question]:
         """Return what waits in some mailboxes, was seen by a consumer, and has no answer on its way."""

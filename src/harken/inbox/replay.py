@@ -31,8 +31,8 @@ _QUEUED, _OFFERED, _SEEN, _ANSWERED, _EXPIRED, _REFUSED = range(len(_STATES))
 _PROGRAMS: Final = (AGENT, TASK, RUN)
 _ONE_MORE: Final = bytes(min(value + 1, 255) for value in range(256))
 _WHOLE: Final = bytes(255 * (value == 1) for value in range(256))
-_MOST_MAILBOXES: Final = 1 << 24
-_MOST_SEQ: Final = 1 << 30  # a line that says more is damaged: no memory is taken for it
+_MAX_MAILBOXES: Final = 1 << 24
+_MAX_SEQ: Final = 1 << 30  # a line that says more is damaged: no memory is taken for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,13 +195,13 @@ class JournalReplay:
         if found is None:
             self._nameless += 1
             return
-        if not self._is_wanted(found.mailbox) or not 0 < found.seq < _MOST_SEQ:
+        if not self._is_wanted(found.mailbox) or not 0 < found.seq < _MAX_SEQ:
             return
         box = self._box(found.mailbox)
         box.add(found.seq, found.id, msgspec.Raw(bytes(line.message)))
         # The person reads every mailbox from its beginning.
         box.row(WATCH).has_cursor = True
-        self._places[found.id] = found.seq * _MOST_MAILBOXES + box.number
+        self._places[found.id] = found.seq * _MAX_MAILBOXES + box.number
 
     def _enroll(self, line: ReplayLine) -> None:
         if not self._is_wanted(line.mailbox):
@@ -286,7 +286,7 @@ class JournalReplay:
         place = self._places.get(message)
         if place is None:
             return None
-        seq, number = divmod(place, _MOST_MAILBOXES)
+        seq, number = divmod(place, _MAX_MAILBOXES)
         return self._order[number], seq
 
     def _is_wanted(self, mailbox: str) -> bool:

@@ -26,7 +26,7 @@ from harken.model import INBOX, TASK, Consumer, Mailbox, Task, TaskId
 from harken.sessions.session import MailScope, NamedTask
 from harken.store.contract.tasks import TaskStore
 
-MOST_NAMED = 20
+MAX_NAMED = 20
 NAMED_BY = "--task or HARKEN_TASK"
 
 
@@ -175,8 +175,8 @@ class TaskBook:
 
 
 def _names(tasks: Sequence[Task]) -> str:
-    shown = ", ".join(task.id for task in tasks[-MOST_NAMED:])
-    return shown if len(tasks) <= MOST_NAMED else f"{shown}, and {len(tasks) - MOST_NAMED} more"
+    shown = ", ".join(task.id for task in tasks[-MAX_NAMED:])
+    return shown if len(tasks) <= MAX_NAMED else f"{shown}, and {len(tasks) - MAX_NAMED} more"
 
 
 TASK_CHANNEL = "task"
@@ -185,7 +185,7 @@ TASK_CHANNEL = "task"
 FOLDERS: Final = (".harken", "inbox")
 DATABASE: Final = "harken.db"  # what a home of Harken has in it, by default in a folder of the first name
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024
-MOST_NAMES: Final = 100
+MAX_NAMES: Final = 100
 BEGINNING_CHARS: Final = 200  # of the text, in the words that name its file
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
 IGNORED: Final = b"# Texts that Harken was given for this task. git leaves them alone.\n*\n"
@@ -214,7 +214,7 @@ def write_text(folder: str, text: str, day: date) -> TextFile:
     try:
         with _opened(folder) as inbox:
             _write_once(inbox, ".gitignore", IGNORED)
-            for number in range(1, MOST_NAMES):
+            for number in range(1, MAX_NAMES):
                 name = f"{stem}.txt" if number == 1 else f"{stem}-{number}.txt"
                 if _write_once(inbox, name, data) or _holds(inbox, name, data):
                     return _named("/".join((*FOLDERS, name)), text)

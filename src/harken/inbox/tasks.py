@@ -45,7 +45,7 @@ from harken.store.contract import Store
 
 MAX_TITLE = 120
 GONE = "gone"
-MOST_TOLD = 100
+MAX_TOLD = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ class Tasks:
         caller.require_owner("end tasks")
         task = self._book.find(name)
         reader = Reader(consumer=task.consumer, session=caller.session, mailboxes=(task.mailbox,))
-        unread = await self._store.deliveries.peek(reader, MOST_TOLD) if task.done_at is None else []
+        unread = await self._store.deliveries.peek(reader, MAX_TOLD) if task.done_at is None else []
         refused = await self._store.tasks.finish(task.id)
         await self.refresh()
         await self._tell_askers(task, unread)
@@ -227,7 +227,7 @@ class Tasks:
         reader = Reader(consumer=task.consumer, session=session, mailboxes=(task.mailbox,))
         pulled = await self._inbox.pull(
             reader,
-            limit=MOST_TOLD,
+            limit=MAX_TOLD,
             consume=consume,
             surface="check_inbox",
             carrier=carrier,
@@ -372,8 +372,8 @@ def _title(text: str) -> str:
     return title
 
 
-MOST_WORDS = 3
-MOST_CHARS = 28
+MAX_WORDS = 3
+MAX_CHARS = 28
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 # What says little about a piece of work; without these the id is the part one remembers.
 _FILLERS = frozenset(
@@ -387,7 +387,7 @@ def task_id(title: str, taken: Collection[str]) -> TaskId:
     plain = unicodedata.normalize("NFKD", title.lower()).encode("ascii", "ignore").decode()
     words = re.findall(r"[a-z0-9]+", plain)
     telling = [word for word in words if word not in _FILLERS] or words
-    base = "-".join(telling[:MOST_WORDS])[:MOST_CHARS].strip("-") or fresh_id("task-", 4)
+    base = "-".join(telling[:MAX_WORDS])[:MAX_CHARS].strip("-") or fresh_id("task-", 4)
     if base not in taken:
         return TaskId(base)
     return TaskId(next(f"{base}-{number}" for number in count(2) if f"{base}-{number}" not in taken))

@@ -29,7 +29,7 @@ CHANGED, TASK_CHANGED, SESSION_CHANGED, RESET = "message.changed", "task.changed
 JUDGED, ACTION_CHANGED, RUN_CHANGED, RULES_CHANGED = "message.judged", "action.changed", "run.changed", "rules.changed"
 QUESTION_CHANGED, CONVERSATION_CHANGED = "question.changed", "conversation.changed"
 
-MOST_NAMED = 200
+MAX_NAMED = 200
 """Of one event of the journal so many messages are named; the rest are told as a number."""
 
 TimelineScope = tuple[Mailbox, int]
@@ -151,10 +151,10 @@ def _deliveries(data: Mapping[str, Any]) -> Sequence[_Fields]:
 
 
 def _each(name: str, named: Sequence[_Fields], told: _Fields) -> Iterator[tuple[str, _Fields]]:
-    for each in named[:MOST_NAMED]:
+    for each in named[:MAX_NAMED]:
         yield name, each | told
-    if len(named) > MOST_NAMED:
-        yield name, {"message_id": None, "count": len(named) - MOST_NAMED, "mailbox": None} | told
+    if len(named) > MAX_NAMED:
+        yield name, {"message_id": None, "count": len(named) - MAX_NAMED, "mailbox": None} | told
 
 
 def _header(message: Message) -> _Fields:
@@ -178,7 +178,7 @@ def _header(message: Message) -> _Fields:
 
 RECENT = 512  # steps that are kept for all
 BATCH = 100  # events that are read at once: a message may be long
-MOST_READS = 4  # followers that read for themselves at once: the rest of the daemon reads too
+MAX_READS = 4  # followers that read for themselves at once: the rest of the daemon reads too
 RING_SECONDS = 0.02  # between two rings: a hundred followers that wake at each of many commits would be all we do
 POKE_SECONDS = 0.25  # sessions do something with every call: people need not see each
 
@@ -194,7 +194,7 @@ class Ticker:
         self._newest = 0
         self._recent: deque[TickerStep] = deque(maxlen=RECENT)  # without gaps
         self._reading = anyio.Lock()
-        self._catching_up = anyio.Semaphore(MOST_READS)
+        self._catching_up = anyio.Semaphore(MAX_READS)
         self._bell = anyio.Event()
         self._is_due = False  # a ring is on its way
         self._rang_at = 0.0
@@ -312,8 +312,8 @@ class Ticker:
         events = await self._events.after(after, BATCH)
         places: dict[MessageId, TimelineScope] = {}
         ids = list(mentioned(events))
-        for begin in range(0, len(ids), MOST_NAMED):
-            found = await self._messages.get_many(ids[begin : begin + MOST_NAMED])
+        for begin in range(0, len(ids), MAX_NAMED):
+            found = await self._messages.get_many(ids[begin : begin + MAX_NAMED])
             # Only the place is kept: texts are long, and these may be many.
             places |= {each.id: (each.mailbox, each.seq) for each in found.values()}
         return [step(event, places) for event in events]

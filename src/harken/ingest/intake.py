@@ -27,7 +27,7 @@ from harken.store.contract.people import Mute, PeopleStore
 
 _log = logging.getLogger("harken.ingest")
 
-MOST_SHOWN = 200
+MAX_SHOWN = 200
 AT_ONCE = 100
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
 LARGE_CHARS = 16_000
@@ -47,8 +47,8 @@ class Intake:
     @property
     def not_stored(self) -> Sequence[Draft]:
         """Drafts that wait in memory because the store is away, oldest first."""
-        waiting = [draft for drafts in self._waiting for draft in drafts[-MOST_SHOWN:]] if self._problem else []
-        return waiting[-MOST_SHOWN:]
+        waiting = [draft for drafts in self._waiting for draft in drafts[-MAX_SHOWN:]] if self._problem else []
+        return waiting[-MAX_SHOWN:]
 
     @property
     def dropped_total(self) -> int:

@@ -229,7 +229,7 @@ _HEADER: Final = re.compile(rf"{_BREAK}{_NAME}[^\n\\]{{0,200}}")
 _FOLDED_HEADERS: Final = re.compile(rf"{_BREAK}{_NAME}[^\n]{{0,400}}?(?=[A-Za-z0-9+/=]{{16}})")  # all on one line
 _LINE: Final = re.compile(rf"{_BREAK}[A-Za-z0-9+/=]{{16,}}")
 _LAST_LINE: Final = re.compile(rf"(?=[\s\\]){_BREAK}(?P<rest>[A-Za-z0-9+/=]{{1,15}})(?=[\n\r\\\"']|$)")
-_MOST_HEADERS: Final = 8
+_MAX_HEADERS: Final = 8
 
 
 def find_private_keys(text: str) -> list[tuple[int, int]]:
@@ -266,7 +266,7 @@ def _cut_key_end(text: str, begin: int) -> int:
 
 
 def _headers_end(text: str, position: int) -> int:
-    for _ in range(_MOST_HEADERS):
+    for _ in range(_MAX_HEADERS):
         header = _HEADER.match(text, position)
         if header is None:
             break

@@ -14,7 +14,7 @@ from typing import Final
 
 from harken.automation import (
     DEEPEST_CHAIN,
-    MOST_WAITING,
+    MAX_WAITING,
     Mode,
     Order,
     Outcome,
@@ -147,9 +147,9 @@ class _DecisionState:
         return _HoldReason(Outcome.LIMITED, reason, fired.message)
 
     def _by_queue(self, rule: Rule) -> _HoldReason | None:
-        if rule.mode is Mode.NOTIFY or self._waiting < MOST_WAITING:
+        if rule.mode is Mode.NOTIFY or self._waiting < MAX_WAITING:
             return None
-        return _HoldReason(Outcome.FULL, f"{MOST_WAITING} actions wait already: answer or decline some")
+        return _HoldReason(Outcome.FULL, f"{MAX_WAITING} actions wait already: answer or decline some")
 
     def _when(self, fired: RuleFiring, message: Message) -> str:
         at = fired.at.astimezone(self._local)

@@ -22,8 +22,8 @@ from harken.rules.pattern import PatternFault, compile_pattern
 NAME_CHARS: Final = 64
 LINE_CHARS: Final = 256
 PROMPT_CHARS: Final = 64_000
-MOST_TOOLS: Final = 200
-MOST_TURNS: Final = 200
+MAX_TOOLS: Final = 200
+MAX_TURNS: Final = 200
 LONGEST_RUN: Final = timedelta(hours=24)
 
 # Control and bidi characters, and those that nobody sees. Joiners stay: scripts and pictures need them. Written so that
@@ -74,7 +74,7 @@ def prompt(value: object) -> str:
 
 def content_regex(value: object) -> str:
     """Return a regular expression that can be compiled."""
-    found = _text(value, pattern.MOST_CHARS)
+    found = _text(value, pattern.MAX_CHARS)
     try:
         compile_pattern(found)
     except PatternFault as exc:
@@ -108,8 +108,8 @@ def tools(value: object) -> tuple[str, ...]:
         raise FieldMisfit("it must be a list: put the tool in brackets")
     if not isinstance(value, list):
         raise FieldMisfit("it must be a list of tools")
-    if len(value) > MOST_TOOLS:
-        raise FieldMisfit(f"it may have at most {MOST_TOOLS} tools, and has {len(value)}")
+    if len(value) > MAX_TOOLS:
+        raise FieldMisfit(f"it may have at most {MAX_TOOLS} tools, and has {len(value)}")
     for number, item in enumerate(value, 1):
         try:
             name(item, LINE_CHARS)
@@ -144,8 +144,8 @@ def timeout(value: object) -> timedelta:
 def max_turns(value: object) -> int:
     """Return how many turns a run may take."""
     is_whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
-    if not is_whole or not isinstance(value, int | float) or not 1 <= value <= MOST_TURNS:
-        raise FieldMisfit(f"it must be a whole number from 1 to {MOST_TURNS}")
+    if not is_whole or not isinstance(value, int | float) or not 1 <= value <= MAX_TURNS:
+        raise FieldMisfit(f"it must be a whole number from 1 to {MAX_TURNS}")
     return int(value)
 
 
@@ -182,7 +182,7 @@ KEYS: Final = (
     "name", "server", "channel", "contentRegex", "mode", "prompt", "tools", "rateLimit", "dedupWindow",
     "agent", "workdir", "trust", "timeout", "maxTurns", "reply", "quietHours", "mailbox",
 )  # fmt: skip
-LEAST_TRUST: Final[Mapping[Mode, Trust]] = {Mode.AUTO: Trust.KNOWN}
+MIN_TRUST: Final[Mapping[Mode, Trust]] = {Mode.AUTO: Trust.KNOWN}
 """The least trust of a sender where a rule names none; unknown for the other modes."""
 
 
@@ -210,12 +210,12 @@ def _meant_hours(text: str) -> str:
     return f"write {meant}: " if _QUIET.fullmatch(meant) else ""
 
 
-MOST_CHARS: Final = 64
+MAX_CHARS: Final = 64
 UNITS: Final = "ns|us|\u00b5s|\u03bcs|ms|s|m|h"  # two signs look like the Greek letter, and both are in use
 PATTERN: Final = rf"\+?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:{UNITS}))+)"
 """What a duration looks like; also part of the published schema."""
 
-_MOST: Final = timedelta(microseconds=(1 << 63) // 1000)  # as much as Go can hold
+_MAX: Final = timedelta(microseconds=(1 << 63) // 1000)  # as much as Go can hold
 _WHOLE: Final = re.compile(PATTERN)
 _PARTS: Final = re.compile(rf"([0-9]*\.?[0-9]*)({UNITS})")
 _MICROSECOND: Final = Fraction(1, 10**6)
@@ -253,10 +253,10 @@ def parse_duration(text: str) -> timedelta:
 
     What is shorter than a microsecond counts as one: nothing but 0 means none.
     """
-    if len(text) > MOST_CHARS or not _WHOLE.fullmatch(text):
+    if len(text) > MAX_CHARS or not _WHOLE.fullmatch(text):
         raise DurationFault(text, _suggestion(text))
     seconds = sum((Fraction(number) * _SECONDS[unit] for number, unit in _numbers(text)), Fraction(0))
-    if seconds > Fraction(_MOST // timedelta(seconds=1)):
+    if seconds > Fraction(_MAX // timedelta(seconds=1)):
         raise DurationFault(text, "")
     return timedelta(microseconds=-(-seconds // _MICROSECOND))
 
@@ -289,7 +289,7 @@ def _decimal(number: int, places: int) -> str:
 def _suggestion(text: str) -> str:
     """Return what was probably meant."""
     meant, place, text = "", 0, text.strip().lstrip("+-\u2212")
-    if not 0 < len(text) <= MOST_CHARS:
+    if not 0 < len(text) <= MAX_CHARS:
         return ""
     if re.fullmatch(r"[0-9]{1,9}", text):
         return f"{text}s or {text}m"

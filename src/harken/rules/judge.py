@@ -32,7 +32,7 @@ from harken.ingest.policy import answer_in
 from harken.model import AGENT, OUTBOX, RULES, Mailbox, Message, fresh_id
 from harken.rules.engine import decide
 from harken.rules.fault import RuleFault
-from harken.rules.load import MOST_BYTES, RuleFile, load
+from harken.rules.load import MAX_BYTES, RuleFile, load
 from harken.rules.match import RuleMatch, RuleMatcher
 from harken.store.contract import Store
 from harken.store.contract.automation import Settlement
@@ -42,7 +42,7 @@ _log = logging.getLogger("harken.rules")
 
 AT_ONCE: Final = 100
 LOOK_EVERY_SECONDS: Final = 5.0
-MOST_TRIES: Final = 20
+MAX_TRIES: Final = 20
 KEEP_PLACE_EVERY_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 2.0
 KEEP_WINDOWS: Final = timedelta(days=60)
@@ -180,7 +180,7 @@ class RuleJudge:
         digests = {(candidate.rule.name, candidate.digest) for _, found in matched for candidate in found}
         await anyio.to_thread.run_sync(self._book.refit_in_time)
         ancestry = await self._store.runs.ancestry([message.id for message, _ in matched])
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             standing = await self._store.rules.state(names, digests)
             verdicts = decide(
                 matched,
@@ -374,4 +374,4 @@ def read_file(path: Path) -> bytes:
             raise UserError(f"{path} is not a file.", "Put the rules there, as JSON.")
         if hasattr(os, "geteuid") and not _is_ours(status, path):
             raise UserError(f"{path} can be written by others.", f"Make it yours alone: chmod 600 {path}")
-        return file.read(MOST_BYTES + 1)
+        return file.read(MAX_BYTES + 1)

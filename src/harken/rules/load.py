@@ -21,14 +21,14 @@ from harken.rules import fields
 from harken.rules.fault import FieldMisfit, InvalidRules, RuleFault, closest, plain_or_quoted, shown
 from harken.rules.prompt import WORDS, words_in
 
-MOST_BYTES: Final = 1_000_000
-MOST_RULES: Final = 1_000
-MOST_KEYS: Final = 100  # of one object: each that is not known is compared with those that are
+MAX_BYTES: Final = 1_000_000
+MAX_RULES: Final = 1_000
+MAX_KEYS: Final = 100  # of one object: each that is not known is compared with those that are
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _TOP_KEYS: Final = ("rules", "$schema")
 _Value = TypeVar("_Value")
 
-__all__ = ["MOST_BYTES", "MOST_KEYS", "MOST_RULES", "InvalidRules", "RuleFault", "RuleFile", "load"]
+__all__ = ["MAX_BYTES", "MAX_KEYS", "MAX_RULES", "InvalidRules", "RuleFault", "RuleFile", "load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class _RuleReader:
             dedup_window=self._field("dedupWindow", fields.duration, timedelta(0)),
             agent=self._field("agent", fields.line, ""),
             workdir=self._field("workdir", fields.workdir, ""),
-            trust=self._field("trust", fields.trust, fields.LEAST_TRUST.get(mode, Trust.UNKNOWN)),
+            trust=self._field("trust", fields.trust, fields.MIN_TRUST.get(mode, Trust.UNKNOWN)),
             timeout=self._field("timeout", fields.timeout, DEFAULT_TIMEOUT),
             max_turns=self._field("maxTurns", fields.max_turns, DEFAULT_TURNS),
             has_reply=self._field("reply", fields.truth, default=False),
@@ -161,7 +161,7 @@ class _RuleReader:
             self._fault("tools", f'"{EDIT_INSTRUCTIONS}" without "{EDIT_FILE}"', accepted)
 
     def _unknown_keys(self, raw: _JsonObject) -> None:
-        if len(raw) > MOST_KEYS:
+        if len(raw) > MAX_KEYS:
             self._fault("", f"{len(raw):,} fields long", f"the fields are {', '.join(fields.KEYS)}")
             return
         for key in raw.repeated:
@@ -180,8 +180,8 @@ class _RuleReader:
 
 
 def _decoded(data: bytes) -> str:
-    if len(data) > MOST_BYTES:
-        _refuse(f"{len(data):,} bytes long", f"at most {MOST_BYTES:,} are read")
+    if len(data) > MAX_BYTES:
+        _refuse(f"{len(data):,} bytes long", f"at most {MAX_BYTES:,} are read")
     data = data.removeprefix(_BYTE_ORDER_MARK)
     try:
         return data.decode()
@@ -241,7 +241,7 @@ def _top(document: object) -> tuple[list[object], list[RuleFault], list[RuleFaul
     """Return the rules as the file has them, and what is wrong with what is around them."""
     if not isinstance(document, _JsonObject):
         _refuse(shown(document), 'it must be an object: {"rules": [...]}')
-    if len(document) > MOST_KEYS:
+    if len(document) > MAX_KEYS:
         _refuse(f"{len(document):,} keys long", f"the keys are {' and '.join(_TOP_KEYS)}")
     faults, warnings = list[RuleFault](), list[RuleFault]()
     for key in document.repeated:
@@ -260,8 +260,8 @@ def _top(document: object) -> tuple[list[object], list[RuleFault], list[RuleFaul
     if rules is not None and not isinstance(rules, list):
         faults.append(RuleFault("", "rules", shown(rules), "it must be a list of rules in brackets"))
     found: list[object] = rules if isinstance(rules, list) else []
-    if len(found) > MOST_RULES:
-        faults.append(RuleFault("", "rules", f"{len(found):,} rules long", f"at most {MOST_RULES:,} are read"))
+    if len(found) > MAX_RULES:
+        faults.append(RuleFault("", "rules", f"{len(found):,} rules long", f"at most {MAX_RULES:,} are read"))
         found = []
     return found, faults, warnings
 

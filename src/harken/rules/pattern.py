@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-MOST_CHARS: Final = 10_000
+MAX_CHARS: Final = 10_000
 _PATTERN_BYTES: Final = 2 << 20
 _SET_BYTES: Final = 64 << 20
 _SET_STEPS: Final = 400_000  # of the programs that patterns become; far from what fits into the memory of a set
@@ -39,8 +39,8 @@ class TextPattern:
 
 def compile_pattern(text: str) -> TextPattern:
     """Return a regular expression. Raises `PatternFault`."""
-    if len(text) > MOST_CHARS:
-        raise PatternFault(f"it has {len(text):,} characters, at most {MOST_CHARS:,} are allowed")
+    if len(text) > MAX_CHARS:
+        raise PatternFault(f"it has {len(text):,} characters, at most {MAX_CHARS:,} are allowed")
     reason = _fault(text)
     if reason:
         raise PatternFault(reason, _position(text, reason))

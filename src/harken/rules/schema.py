@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from harken.automation import EDIT_FILE, EDIT_INSTRUCTIONS, Mode
 from harken.model import Trust
 from harken.rules import fields, pattern
-from harken.rules.load import MOST_KEYS, MOST_RULES
+from harken.rules.load import MAX_KEYS, MAX_RULES
 from harken.rules.prompt import WORDS
 
 Json: TypeAlias = dict[str, Any]
@@ -41,12 +41,12 @@ def json_schema(agents: Sequence[str] = ()) -> Json:
         "title": "Rules of Harken",
         "description": "Which messages Harken reacts to, and how: ~/.harken/triggers.json.",
         "type": "object",
-        "maxProperties": MOST_KEYS,
+        "maxProperties": MAX_KEYS,
         "properties": {
             "$schema": {"type": "string", "description": "Where this schema is, for the editor."},
             "rules": {
                 "type": "array",
-                "maxItems": MOST_RULES,
+                "maxItems": MAX_RULES,
                 "description": "The rules. Each is judged on its own; names are unique.",
                 "items": {"$ref": "#/$defs/rule"},
             },
@@ -60,7 +60,7 @@ def _rule(agents: Sequence[str]) -> Json:
     return {
         "type": "object",
         "description": "One rule: which messages it is about, and what is to happen.",
-        "maxProperties": MOST_KEYS,
+        "maxProperties": MAX_KEYS,
         "required": ["name"],
         "properties": {**_older(), **_ours(agents)},
         "allOf": [
@@ -96,7 +96,7 @@ def _older() -> Json:
         ),
         "contentRegex": _field(
             "A regular expression, RE2, to be found in the text. Empty: any text.",
-            {"$ref": "#/$defs/text", "maxLength": pattern.MOST_CHARS, "format": "regex"},
+            {"$ref": "#/$defs/text", "maxLength": pattern.MAX_CHARS, "format": "regex"},
             "(?i)fail(ed|ure)", r"\bsev-?1\b",
         ),
         "mode": _field(
@@ -114,7 +114,7 @@ def _older() -> Json:
             "that begin so), server/tool, or a host's own name.",
             {
                 "type": "array",
-                "maxItems": fields.MOST_TOOLS,
+                "maxItems": fields.MAX_TOOLS,
                 "items": {"$ref": "#/$defs/line", "maxLength": fields.LINE_CHARS, "pattern": r"\S"},
             },
             ["read_file", "shell:git log"],
@@ -139,7 +139,7 @@ def _ours(agents: Sequence[str]) -> Json:
         ),
         "timeout": _duration("How long a run may take, from 1s to 24h.", "10m", is_needed=True),
         "maxTurns": _field(
-            "How many turns a run may take.", {"type": "integer", "minimum": 1, "maximum": fields.MOST_TURNS}, 20
+            "How many turns a run may take.", {"type": "integer", "minimum": 1, "maximum": fields.MAX_TURNS}, 20
         ),
         "reply": _field("Whether the run's answer goes back to the channel.", {"type": "boolean", "default": False}),
         "quietHours": _field(
@@ -163,7 +163,7 @@ def _duration(description: str, *examples: str, is_needed: bool = False) -> Json
     needed = "" if is_needed else "?"
     accepts = {
         "$ref": "#/$defs/line",
-        "maxLength": fields.MOST_CHARS,
+        "maxLength": fields.MAX_CHARS,
         "pattern": f"^(?:{fields.PATTERN}){needed}$",
     }
     return _field(f"{description} A Go duration.", accepts, *examples)

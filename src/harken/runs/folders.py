@@ -29,10 +29,10 @@ from harken.automation import ChangeKind, FileChange, FolderChanges, Run, RunEnd
 from harken.errors import UserError
 from harken.memory import json_bytes
 from harken.runs.held import GIT, GIT_SETTINGS, HEAD, HeldPaths, fold, is_repository, is_undone
-from harken.runs.output import MOST_REASON_CHARS, RECORD
+from harken.runs.output import MAX_REASON_CHARS, RECORD
 from harken.runs.snapshot import (
-    MOST_HELD_BYTES,
-    MOST_TEXT_BYTES,
+    MAX_HELD_BYTES,
+    MAX_TEXT_BYTES,
     PRIVATE_FILE,
     PRIVATE_FOLDER,
     FolderDifference,
@@ -48,7 +48,7 @@ from harken.runs.tools import may_change, parse_tool, runs_git
 from harken.runs.tree import (
     FILE_TO_READ,
     IN_FOLDER,
-    MOST_DEPTH,
+    MAX_DEPTH,
     NEW_FILE,
     EntryKind,
     TreeEntry,
@@ -60,13 +60,13 @@ from harken.runs.tree import (
 
 _log = logging.getLogger("harken.runs")
 
-MOST_NAMED: Final = 300  # files that changed
-MOST_UNDONE: Final = 200  # that are named
-MOST_DIFF_CHARS: Final = 20_000  # of one file
-MOST_DIFFS_CHARS: Final = 300_000  # of all
-MOST_PASSES: Final = 3  # what is put back can bring to light what is not
-MOST_IN_REASON: Final = 5
-MOST_NAME_CHARS: Final = 120
+MAX_NAMED: Final = 300  # files that changed
+MAX_UNDONE: Final = 200  # that are named
+MAX_DIFF_CHARS: Final = 20_000  # of one file
+MAX_DIFFS_CHARS: Final = 300_000  # of all
+MAX_PASSES: Final = 3  # what is put back can bring to light what is not
+MAX_IN_REASON: Final = 5
+MAX_NAME_CHARS: Final = 120
 _BEFORE: Final = "-before"
 _ASIDE: Final = "-set-aside"
 _CUT: Final = "The folder has more than is looked at, or some that cannot be read: there may be more changes."
@@ -213,11 +213,11 @@ def judged(end: RunEnd, changes: FolderChanges | None, tools: Sequence[str]) -> 
         return end
     reason = "; ".join([*said, *([end.reason] if end.reason else [])])
     state = RunState.FAILED if end.state is RunState.DONE else end.state
-    return replace(end, state=state, reason=reason[:MOST_REASON_CHARS])
+    return replace(end, state=state, reason=reason[:MAX_REASON_CHARS])
 
 
 def _named(found: Sequence[FileChange]) -> str:
-    names = [_shown(each.path[:MOST_NAME_CHARS]) for each in found[:MOST_IN_REASON]]
+    names = [_shown(each.path[:MAX_NAME_CHARS]) for each in found[:MAX_IN_REASON]]
     more = len(found) - len(names)
     return ", ".join(names) + (f" and {more} more" if more else "")
 
@@ -244,7 +244,7 @@ class _FolderComparison:
         self._root = root
         self._snapshot = snapshot
         self._aside = aside
-        self._left = MOST_DIFFS_CHARS
+        self._left = MAX_DIFFS_CHARS
         self._held: dict[bytes, FileChange] = {}
         self._found: Sequence[FolderDifference] = ()  # what is held, and not as it was
         self._free: Sequence[FileChange] = ()
@@ -257,14 +257,14 @@ class _FolderComparison:
         self._found = [each for each in found if each.is_held]
         self._held = {each.path: self._described(each) for each in self._found}
         free = [each for each in found if not each.is_held]
-        self._free = [self._described(each) for each in free[:MOST_NAMED]]
+        self._free = [self._described(each) for each in free[:MAX_NAMED]]
         self._more = len(free) - len(self._free)
         return self._changes()
 
     def undo(self) -> FolderChanges:
         """Put back what is held; return everything that is or was not as it was."""
         undoing = FolderUndo(self._root, self._snapshot, self._aside)
-        for _ in range(MOST_PASSES):
+        for _ in range(MAX_PASSES):
             for each in self._found:
                 self._undo(undoing, each)
             found = self._differences()
@@ -288,7 +288,7 @@ class _FolderComparison:
             self._held[each.path] = replace(change, aside=str(self._aside / aside) if aside else change.aside)
 
     def _changes(self) -> FolderChanges:
-        held = list(self._held.values())[:MOST_UNDONE]
+        held = list(self._held.values())[:MAX_UNDONE]
         more = self._more + len(self._held) - len(held)
         return FolderChanges(files=(*held, *self._free), more=more, note=_CUT if self._is_cut else "")
 
@@ -303,7 +303,7 @@ class _FolderComparison:
         is_settings = name in GIT_SETTINGS and GIT in above and each.kind is ChangeKind.CHANGED
         if self._is_harmless is None or not is_settings:
             return each
-        content = read_content(self._root, each.path, MOST_HELD_BYTES)
+        content = read_content(self._root, each.path, MAX_HELD_BYTES)
         if content is None or (each.before and each.after and each.before.mode != each.after.mode):
             return each
         copy = self._snapshot.place / "settings"
@@ -319,7 +319,7 @@ class _FolderComparison:
         note = _what_it_is(each)
         if note or (is_bulky(each.path) and not each.is_held):
             return "", note
-        most = MOST_HELD_BYTES if each.is_held else MOST_TEXT_BYTES
+        most = MAX_HELD_BYTES if each.is_held else MAX_TEXT_BYTES
         if each.after is not None and each.after.size > most:
             return "", "too large for a diff"
         was = self._snapshot.content(each.path) if each.before is not None else b""
@@ -334,7 +334,7 @@ class _FolderComparison:
     def _bounded(self, diff: str) -> tuple[str, str]:
         if self._left <= 0:
             return "", "not shown: the diffs of this run are too long"
-        most = min(MOST_DIFF_CHARS, self._left)
+        most = min(MAX_DIFF_CHARS, self._left)
         self._left -= min(len(diff), most)
         return (diff, "") if len(diff) <= most else (diff[:most].rpartition("\n")[0], "the rest is not shown")
 
@@ -360,7 +360,7 @@ def _what_it_is(each: FolderDifference) -> str:
     return "".join("neither file nor folder" if kind is EntryKind.OTHER else f"a {kind.value}" for kind in kinds)
 
 
-MOST_ASIDE_BYTES: Final = 64_000_000  # that are copied where they cannot be moved
+MAX_ASIDE_BYTES: Final = 64_000_000  # that are copied where they cannot be moved
 _FOLDER_MODE: Final = 0o755
 _NAME_CHARS: Final = 60
 _DISARMED: Final = ".set-aside"
@@ -374,7 +374,7 @@ class FolderUndo:
         self._root = root
         self._snapshot = snapshot
         self._aside = aside
-        self._left = MOST_ASIDE_BYTES
+        self._left = MAX_ASIDE_BYTES
         self._count = (
             sum(1 for _ in aside.iterdir()) if aside.exists() else 0
         )  # a daemon that was killed may have begun
@@ -465,7 +465,7 @@ class FolderUndo:
         elif stat.S_ISREG(status.st_mode) and status.st_size <= self._left:
             self._left -= status.st_size
             _copy_file(folder, name, place, to)
-        elif stat.S_ISDIR(status.st_mode) and depth < MOST_DEPTH:
+        elif stat.S_ISDIR(status.st_mode) and depth < MAX_DEPTH:
             os.mkdir(to, PRIVATE_FOLDER, dir_fd=place)
             below, there = os.open(name, IN_FOLDER, dir_fd=folder), os.open(to, IN_FOLDER, dir_fd=place)
             try:
@@ -516,7 +516,7 @@ def _disarm(folder: int, name: bytes, depth: int = 0) -> None:
             if fold(each) == GIT or (is_bare and fold(each) == HEAD):
                 own = f"{each}{_DISARMED}"
                 os.rename(each, own, src_dir_fd=below, dst_dir_fd=below)
-            if depth < MOST_DEPTH:
+            if depth < MAX_DEPTH:
                 _disarm(below, os.fsencode(own), depth + 1)
     except OSError:
         return  # nothing can be renamed there; it is set aside all the same

@@ -25,9 +25,9 @@ from harken.runs.sandbox import OutputEvent, OutputKind, OutputReader
 
 _log = logging.getLogger("harken.runs")
 
-MOST_BYTES: Final = 1_000_000
-MOST_LINE_CHARS: Final = 16_000
-MOST_LINES_AT_ONCE: Final = 500
+MAX_BYTES: Final = 1_000_000
+MAX_LINE_CHARS: Final = 16_000
+MAX_LINES_AT_ONCE: Final = 500
 SUFFIX: Final = ".jsonl"
 RECORD: Final = "-changes.jsonl"  # what a run changed is kept beside; see `folders`
 PRIVATE: Final = 0o600
@@ -38,7 +38,7 @@ class RunOutput:
 
     def __init__(self, path: Path) -> None:
         self._file = _opened(path)
-        self._left = MOST_BYTES
+        self._left = MAX_BYTES
         self._dropped = 0
         self._grown = anyio.Event()
 
@@ -69,7 +69,7 @@ class RunOutput:
         await self._grown.wait()
 
     def _encoded(self, at: datetime, kind: str, text: str = "", tool: str = "") -> bytes:
-        cut = text if len(text) <= MOST_LINE_CHARS else f"{text[:MOST_LINE_CHARS]}…"
+        cut = text if len(text) <= MAX_LINE_CHARS else f"{text[:MAX_LINE_CHARS]}…"
         return json_bytes(OutputLine(timestamp(at), kind, cut, tool[:200])) + b"\n"
 
     def _write(self, line: bytes) -> None:
@@ -111,7 +111,7 @@ class RunOutputs:
         except OSError:
             return OutputPart([], after)
         # What follows the last line end is being written, or nothing.
-        lines = kept[:-1][max(after, 0) :][:MOST_LINES_AT_ONCE]
+        lines = kept[:-1][max(after, 0) :][:MAX_LINES_AT_ONCE]
         found = [line for each in lines if (line := _decoded(each)) is not None]
         return OutputPart(found, max(after, 0) + len(lines))
 
@@ -153,9 +153,9 @@ def _decoded(line: bytes) -> OutputLine | None:
         return None
 
 
-MOST_DENIED: Final = 500
-MOST_DENIED_CHARS: Final = 300
-MOST_REASON_CHARS: Final = 1_000
+MAX_DENIED: Final = 500
+MAX_DENIED_CHARS: Final = 300
+MAX_REASON_CHARS: Final = 1_000
 
 
 class RunRecord:
@@ -203,7 +203,7 @@ class RunRecord:
             turns=self.turns,
             denied=(*self._denied, *([f"and {self._denied_more} more"] if self._denied_more else ())),
             answer=(self._answer or self._said).strip(),
-            reason=reason[:MOST_REASON_CHARS],
+            reason=reason[:MAX_REASON_CHARS],
         )
 
     def _state(self, aborted_by: str, late: timedelta | None) -> tuple[RunState, str]:
@@ -235,7 +235,7 @@ class RunRecord:
         return told
 
     def _deny(self, each: OutputEvent) -> None:
-        if len(self._denied) < MOST_DENIED:
+        if len(self._denied) < MAX_DENIED:
             self._denied.append(_on_one_line(f"{each.tool or each.text} {each.target}"))
         else:
             self._denied_more += 1
@@ -249,7 +249,7 @@ def _kept(each: OutputEvent) -> OutputEvent:
 
 def _on_one_line(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= MOST_DENIED_CHARS else f"{line[:MOST_DENIED_CHARS]}…"
+    return line if len(line) <= MAX_DENIED_CHARS else f"{line[:MAX_DENIED_CHARS]}…"
 
 
 def _bounded(text: str) -> str:

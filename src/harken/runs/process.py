@@ -30,13 +30,13 @@ from harken.runs.sandbox import SandboxCommand
 if sys.platform == "linux":
     from harken.runs.reaper import kill_all
 
-MOST_LINE_BYTES: Final = 8_000_000  # an answer is one line; quoted, it is longer than it reads
-MOST_STDERR_BYTES: Final = 16_000
+MAX_LINE_BYTES: Final = 8_000_000  # an answer is one line; quoted, it is longer than it reads
+MAX_STDERR_BYTES: Final = 16_000
 GRACE_SECONDS: Final = 8.0  # longer than a reaper takes to end what can be ended
 LAST_WORDS_SECONDS: Final = 5.0
 BEGIN_SECONDS: Final = 10.0
 AWAKE_SECONDS: Final = 3.0
-MOST_ROUNDS: Final = 20  # of ending what is left
+MAX_ROUNDS: Final = 20  # of ending what is left
 ROUND_SECONDS: Final = 0.5
 
 _REAPER: Final = Path(__file__).with_name("reaper.py")
@@ -131,8 +131,8 @@ class ChildProcess:
             async for line in _lines(self._process.stderr):
                 take(line)
                 if self._log_line is None or not self._log_line.match(line):
-                    self._stderr += line[:MOST_STDERR_BYTES] + b"\n"
-                    del self._stderr[:-MOST_STDERR_BYTES]
+                    self._stderr += line[:MAX_STDERR_BYTES] + b"\n"
+                    del self._stderr[:-MAX_STDERR_BYTES]
         self._stderr_over.set()
 
 
@@ -210,7 +210,7 @@ def end_group(pid: int, mark: str, left: Sequence[psutil.Process]) -> None:
     if sys.platform == "linux":
         kill_all(lambda: [each.pid for each in marked(mark)])
     _signal_group(pid, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         # What is found may have been started while others were ended.
         found = [*left, *marked(mark)]
         if not found:
@@ -244,12 +244,12 @@ async def _lines(stream: ByteReceiveStream) -> AsyncIterator[bytes]:
         *whole, rest = chunk.split(b"\n")
         for part in whole:
             line += part
-            yield bytes(line[:MOST_LINE_BYTES])
+            yield bytes(line[:MAX_LINE_BYTES])
             line, is_cut = bytearray(), False
         if not is_cut:
             line += rest
-            is_cut = len(line) > MOST_LINE_BYTES
-            del line[MOST_LINE_BYTES:]
+            is_cut = len(line) > MAX_LINE_BYTES
+            del line[MAX_LINE_BYTES:]
     if line:
         yield bytes(line)
 

@@ -32,7 +32,7 @@ ASK_SECONDS: Final = 4.0  # that the program has to end by itself
 LEFT_SECONDS: Final = 0.5  # that what it left behind has
 KILL_SECONDS: Final = 10.0  # after which what cannot be ended is left: it waits for a disk, or is another user's
 PAUSE_SECONDS: Final = 0.01
-MOST_PASSES: Final = 100
+MAX_PASSES: Final = 100
 
 _SUBREAPER: Final = 36  # PR_SET_CHILD_SUBREAPER
 _LOCKS: Final = 10  # RLIMIT_LOCKS; see `mark.py`
@@ -41,7 +41,7 @@ _STATE_FIELD: Final = 0
 _PARENT_FIELD: Final = 1
 _THREADS_FIELD: Final = 17
 _DEAD: Final = (b"Z", b"X")
-_MOST_BYTES: Final = 4_096
+_MAX_BYTES: Final = 4_096
 
 
 def parents() -> dict[int, int]:
@@ -74,7 +74,7 @@ def below(root: int) -> Collection[int]:
 def kill_all(find: Callable[[], Collection[int]]) -> None:
     """End at once what is found, and what it starts meanwhile: none may run any more when the first is ended."""
     stopped: set[int] = set()
-    for _ in range(MOST_PASSES):
+    for _ in range(MAX_PASSES):
         new = set(find()) - stopped
         if not new:
             break
@@ -95,7 +95,7 @@ def _stat(pid: str) -> Sequence[bytes]:
     try:
         file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
         try:
-            return os.read(file, _MOST_BYTES).rpartition(b")")[2].split()
+            return os.read(file, _MAX_BYTES).rpartition(b")")[2].split()
         finally:
             os.close(file)
     except OSError:
@@ -173,7 +173,7 @@ class Reaper:
         if self._line in ready:
             self._is_told = True  # whatever it says: mostly that it is gone
         with suppress(BlockingIOError):
-            os.read(self._woken, _MOST_BYTES)
+            os.read(self._woken, _MAX_BYTES)
 
     def _heard(self, number: int, _frame: object) -> None:
         quiet = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPIPE)

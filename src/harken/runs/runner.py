@@ -56,10 +56,10 @@ from harken.store.contract import Store
 _log = logging.getLogger("harken.runs")
 
 LOOK_EVERY_SECONDS: Final = 5.0
-MOST_QUEUED: Final = 64
-MOST_RUNS_KEPT: Final = 5_000
+MAX_QUEUED: Final = 64
+MAX_RUNS_KEPT: Final = 5_000
 ABORTED_WITHIN_SECONDS: Final = 20.0
-MOST_ANSWERED_AGAIN: Final = 50
+MAX_ANSWERED_AGAIN: Final = 50
 
 
 class AgentRegistry(Protocol):
@@ -181,10 +181,10 @@ class RunExecutor:
             end = await self._compared(run, RunOutput(self.outputs.path(run.id)), end)
             await self._store.runs.end(run.id, end)
         await anyio.to_thread.run_sync(self._clear_cells)
-        for run in await self._store.runs.list(limit=MOST_ANSWERED_AGAIN):
+        for run in await self._store.runs.list(limit=MAX_ANSWERED_AGAIN):
             # The daemon may have ended between the end of a run and its answer.
             await self._send_back(run)
-        known = [run.id for run in await self._store.runs.list(limit=MOST_RUNS_KEPT)]
+        known = [run.id for run in await self._store.runs.list(limit=MAX_RUNS_KEPT)]
         self.outputs.sweep(known)
         await anyio.to_thread.run_sync(self.folders.sweep, known)
 
@@ -197,7 +197,7 @@ class RunExecutor:
     async def _start_queued(self, runs: TaskGroup) -> None:
         """Start what can be started now, the oldest first. One that cannot be must not hold up the others."""
         is_paused = (await self._store.rules.state()).is_paused
-        for action in reversed(await self._store.actions.list([ActionState.QUEUED], limit=MOST_QUEUED)):
+        for action in reversed(await self._store.actions.list([ActionState.QUEUED], limit=MAX_QUEUED)):
             if is_paused and action.rule:
                 continue  # what the person asks for by hand is no rule's doing
             considered = anyio.Event()

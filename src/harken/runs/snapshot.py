@@ -112,7 +112,7 @@ def _is_same(snapshot: FolderSnapshot, root: int, before: TreeEntry, now: TreeEn
     if before.kind is not EntryKind.FILE:
         return True
     kept = snapshot.content(before.path)
-    return kept is not None and now.size == len(kept) and read_content(root, now.path, MOST_HELD_BYTES) == kept
+    return kept is not None and now.size == len(kept) and read_content(root, now.path, MAX_HELD_BYTES) == kept
 
 
 def _is_replaced(each: FolderDifference) -> bool:
@@ -131,9 +131,9 @@ def _is_below(path: bytes, folders: set[bytes]) -> bool:
     return False
 
 
-MOST_STEPS: Final = 300  # lines that are added or taken away, beyond which no shortest edit is looked for
+MAX_STEPS: Final = 300  # lines that are added or taken away, beyond which no shortest edit is looked for
 CONTEXT_LINES: Final = 3
-MOST_LINE_CHARS: Final = 1_000
+MAX_LINE_CHARS: Final = 1_000
 NO_END: Final = "\\ No newline at end of file"
 
 _Edit = tuple[str, str]  # a sign, ` `, `-` or `+`, and a line
@@ -171,7 +171,7 @@ def _shortest(old: Sequence[str], new: Sequence[str]) -> list[_Edit] | None:
     """Return the shortest edit; None when it has more steps than are looked for."""
     furthest = {1: 0}
     traces = list[dict[int, int]]()
-    for steps in range(min(MOST_STEPS, len(old) + len(new)) + 1):
+    for steps in range(min(MAX_STEPS, len(old) + len(new)) + 1):
         traces.append(dict(furthest))
         for way in range(-steps, steps + 1, 2):
             is_down = way == -steps or (way != steps and furthest[way - 1] < furthest[way + 1])
@@ -233,14 +233,14 @@ def _range(counts: Sequence[int], begin: int, end: int) -> str:
 
 def _cut(line: str) -> str:
     text, _, end = line.partition("\n")
-    shown = text if len(text) <= MOST_LINE_CHARS else f"{text[:MOST_LINE_CHARS]}…"
+    shown = text if len(text) <= MAX_LINE_CHARS else f"{text[:MAX_LINE_CHARS]}…"
     return f"{shown}\n{end}" if end else shown
 
 
-MOST_HELD_BYTES: Final = 1_000_000  # of one file that is held
-MOST_TEXT_BYTES: Final = 256_000  # of one that is not
-MOST_COPIED_BYTES: Final = 32_000_000  # of all that are not
-MOST_KEPT_BYTES: Final = 64_000_000  # of all that are held
+MAX_HELD_BYTES: Final = 1_000_000  # of one file that is held
+MAX_TEXT_BYTES: Final = 256_000  # of one that is not
+MAX_COPIED_BYTES: Final = 32_000_000  # of all that are not
+MAX_KEPT_BYTES: Final = 64_000_000  # of all that are held
 PRIVATE_FOLDER: Final = 0o700
 PRIVATE_FILE: Final = 0o600
 _INDEX: Final = "index"
@@ -335,7 +335,7 @@ class _ContentCopier:
         self._tree = tree
         self._to = to
         self._at = 0
-        self._left = {True: MOST_KEPT_BYTES, False: MOST_COPIED_BYTES}
+        self._left = {True: MAX_KEPT_BYTES, False: MAX_COPIED_BYTES}
         self._contents: dict[bytes, tuple[int, int]] = {}
 
     def copy(self) -> dict[bytes, tuple[int, int]]:
@@ -357,14 +357,14 @@ class _ContentCopier:
         if entry.kind is not EntryKind.FILE:
             return False
         if entry.is_held:
-            return entry.size <= MOST_HELD_BYTES
-        return entry.size <= MOST_TEXT_BYTES and not is_bulky(entry.path)
+            return entry.size <= MAX_HELD_BYTES
+        return entry.size <= MAX_TEXT_BYTES and not is_bulky(entry.path)
 
     def _keep(self, folder: int, entry: TreeEntry) -> None:
         is_held = entry.is_held
         if entry.size > self._left[is_held]:
             return
-        content = content_of(folder, entry.path.rpartition(b"/")[2], MOST_HELD_BYTES if is_held else MOST_TEXT_BYTES)
+        content = content_of(folder, entry.path.rpartition(b"/")[2], MAX_HELD_BYTES if is_held else MAX_TEXT_BYTES)
         if content is None or not (is_held or is_text(content)):
             return
         self._left[is_held] -= len(content)

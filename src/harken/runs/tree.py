@@ -20,9 +20,9 @@ from msgspec import Struct
 
 from harken.runs.held import BARE_LIVE, BARE_SIGNS, REPOSITORIES, fold, folded, is_repository
 
-MOST_ENTRIES: Final = 200_000
-MOST_DEPTH: Final = 500
-MOST_LINKS: Final = 200  # whose ends are held too
+MAX_ENTRIES: Final = 200_000
+MAX_DEPTH: Final = 500
+MAX_LINKS: Final = 200  # whose ends are held too
 # Some systems have none of these; nor can they open a file from a folder, so that nothing here is used there.
 NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 IN_FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_LINK
@@ -164,7 +164,7 @@ class _FolderWalk:
         waiting, bulky = deque([(b"", _FolderPlace.PLAIN, 0)]), deque[tuple[bytes, _FolderPlace, int]]()
         while waiting or bulky:
             path, inside, depth = (waiting or bulky).popleft()
-            if depth > MOST_DEPTH or len(self.entries) > self.most:
+            if depth > MAX_DEPTH or len(self.entries) > self.most:
                 self.is_cut = True
                 continue
             for entry, below in self._list(path, inside):
@@ -207,7 +207,7 @@ class _FolderWalk:
 
 
 def look_through(
-    root: int, parts: Sequence[str], ends: Collection[bytes] = (), *, most: int = MOST_ENTRIES
+    root: int, parts: Sequence[str], ends: Collection[bytes] = (), *, most: int = MAX_ENTRIES
 ) -> FolderTree:
     """Return what is in an open folder, and which of it is one of some held parts or of these ends of held links."""
     walk = _FolderWalk(root, frozenset(folded(parts)), frozenset(ends), most)
@@ -219,9 +219,9 @@ def ends_of_links(tree: FolderTree, top: bytes) -> frozenset[bytes]:
     """Return where held links lead, as long as that is in the folder `top`: what is there is held by another name."""
     links = [entry for entry in tree.entries.values() if entry.is_held and entry.kind is EntryKind.LINK]
     ends = set[bytes]()
-    for link in links[:MOST_LINKS]:
+    for link in links[:MAX_LINKS]:
         at = link
-        for _ in range(MOST_DEPTH):
+        for _ in range(MAX_DEPTH):
             end = _joined(at.parent, at.target, top)
             if end is None or end in ends or end not in tree.entries:
                 break

@@ -48,7 +48,7 @@ from harken.sessions.turns import (
 )
 from harken.store.contract.people import Mute
 
-MOST_LISTED = 1_000
+MAX_LISTED = 1_000
 MAX_MESSAGES_IN_PIECES = 200
 MAX_SPANS = 200  # of one message
 _AROUND_BYTES = 1_500  # what a result has beside the text of a message
@@ -364,7 +364,7 @@ class Session:
 
     def note_listed(self, messages: Collection[MessageId]) -> None:
         """A result has listed what is too long for any; of very many, some may be listed once more."""
-        before = self._listed if len(self._listed) < MOST_LISTED else frozenset[MessageId]()
+        before = self._listed if len(self._listed) < MAX_LISTED else frozenset[MessageId]()
         self._listed = before.union(messages)
 
     def forget_notices(self) -> None:

@@ -37,7 +37,7 @@ ABOUT: Final = "harken-backup.json"
 END: Final = "harken-backup.end"
 DATABASE: Final = "harken.db"
 JOURNAL: Final = "journal"
-MOST_ABOUT_BYTES: Final = 10_000
+MAX_ABOUT_BYTES: Final = 10_000
 COPY_BYTES: Final = 1 << 20
 PRIVATE_FILE: Final = 0o600
 PRIVATE_FOLDER: Final = 0o700
@@ -174,7 +174,7 @@ def _extract(archive: tarfile.TarFile, folder: Path) -> tuple[BackupHeader, int]
 
 def _text(archive: tarfile.TarFile, entry: tarfile.TarInfo | None, name: str) -> bytes:
     source = archive.extractfile(entry) if entry and entry.isreg() and entry.name == name else None
-    if entry is None or source is None or entry.size > MOST_ABOUT_BYTES:
+    if entry is None or source is None or entry.size > MAX_ABOUT_BYTES:
         raise not_whole()
     return source.read()
 

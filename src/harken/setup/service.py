@@ -40,7 +40,7 @@ MARK: Final = "Written by `harken service install`; `harken service remove` take
 RESTART_SECONDS: Final = 5
 STOP_SECONDS: Final = 20
 GIVE_UP_SECONDS: Final = 300
-MOST_STARTS: Final = 5
+MAX_STARTS: Final = 5
 DIGEST_CHARS: Final = 16
 _MARKED: Final = re.compile(re.escape(MARK) + r"([0-9a-f]{64})")
 
@@ -412,7 +412,7 @@ def systemd_unit(daemon: ServiceCommand) -> str:
         "[Unit]\n"
         f"Description=Harken, the inbox of coding agents ({_plain(daemon.home)})\n"
         f"StartLimitIntervalSec={GIVE_UP_SECONDS}\n"
-        f"StartLimitBurst={MOST_STARTS}\n"
+        f"StartLimitBurst={MAX_STARTS}\n"
         "\n[Service]\n"
         "Type=exec\n"
         f"ExecStart={command}\n"

@@ -14,8 +14,8 @@ from typing import Final
 import nh3
 from markdown_it import MarkdownIt
 
-MOST_MARKED_UP: Final = 50_000  # characters; above, a text is sent as it is
-MOST_NESTED: Final = 60  # the parser leaves out what is deeper; a text with that much is sent as it is
+MAX_MARKED_UP: Final = 50_000  # characters; above, a text is sent as it is
+MAX_NESTED: Final = 60  # the parser leaves out what is deeper; a text with that much is sent as it is
 
 # What Teams and Outlook both show; anything else of a text is left as its words.
 _TAGS: Final = (
@@ -36,15 +36,15 @@ _NOBODY: Final = re.compile(
     r"(?:.*[._+-])?(?:no|not|do[._-]?not)[._-]?reply(?:[._+-].*)?"
     r"|(?:mailer-daemon|postmaster|bounces?|notifications?|alerts?|newsletters?)(?:[._+-].*)?"
 )
-MOST_CHARS: Final = 64  # what a name before the @ may have
+MAX_CHARS: Final = 64  # what a name before the @ may have
 
 
 def to_html(text: str) -> str:
     """Return a text in Markdown as HTML of a few harmless tags; a very long or very deep one as plain lines."""
-    if len(text) > MOST_MARKED_UP:
+    if len(text) > MAX_MARKED_UP:
         return _plain(text)
     tokens = _RENDERER.parse(text)
-    if any(token.level >= MOST_NESTED - 1 for token in tokens):
+    if any(token.level >= MAX_NESTED - 1 for token in tokens):
         return _plain(text)
     return _CLEANER.clean(_RENDERER.renderer.render(tokens, _RENDERER.options, {})).strip()
 
@@ -59,7 +59,7 @@ def _plain(text: str) -> str:
 
 
 def _renderer() -> MarkdownIt:
-    renderer = MarkdownIt("commonmark", {"html": False, "linkify": False, "breaks": True, "maxNesting": MOST_NESTED})
+    renderer = MarkdownIt("commonmark", {"html": False, "linkify": False, "breaks": True, "maxNesting": MAX_NESTED})
     return renderer.enable(["table", "strikethrough"]).disable(["image", "html_block", "html_inline"])
 
 
@@ -70,4 +70,4 @@ _RENDERER: Final = _renderer()
 def is_unattended(address: str) -> bool:
     """Whether an address says by its name that no person reads what is sent to it."""
     name, at, _ = address.strip().lower().rpartition("@")
-    return bool(at) and (len(name) > MOST_CHARS or _NOBODY.fullmatch(name) is not None)
+    return bool(at) and (len(name) > MAX_CHARS or _NOBODY.fullmatch(name) is not None)

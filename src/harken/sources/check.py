@@ -19,7 +19,7 @@ from harken.errors import HarkenError, Unavailable
 from harken.sources.source import Feed, Source, SourceHealth, SourceState
 
 LOOK_SECONDS: Final = 0.05
-LEAST_SECONDS: Final = 30.0  # one answer of a service may take as long
+MIN_SECONDS: Final = 30.0  # one answer of a service may take as long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class CheckReport:
 
 def ask_once(address: str, ask: Callable[[], Awaitable[CheckReport]], seconds: float, *, late: str) -> CheckReport:
     """Ask a service, within some seconds; what goes wrong is the report. `late` says who did not answer in time."""
-    return anyio.run(_ask_once, address, ask, max(seconds, LEAST_SECONDS), late)
+    return anyio.run(_ask_once, address, ask, max(seconds, MIN_SECONDS), late)
 
 
 async def _ask_once(address: str, ask: Callable[[], Awaitable[CheckReport]], seconds: float, late: str) -> CheckReport:

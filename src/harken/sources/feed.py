@@ -28,7 +28,7 @@ from harken.model import Draft
 from harken.sources.source import Batch, SourceHealth, SourceState
 
 FIRST_SECONDS: Final = 0.5
-MOST_SECONDS: Final = 30.0
+MAX_SECONDS: Final = 30.0
 MAX_ASKED_SECONDS: Final = 900.0
 MAX_ADDED_SECONDS: Final = 0.5
 MAX_ASKED_BACK_SECONDS: Final = 300.0  # of a connection that the other side has ended
@@ -72,7 +72,7 @@ def doubled(first: float, failures: int, most: float) -> float:
 class Backoff:
     """Counts the tries in a row that failed and says how long to wait. `chance` returns a number from 0 up to 1."""
 
-    def __init__(self, chance: Callable[[], float], *, most_seconds: float = MOST_SECONDS) -> None:
+    def __init__(self, chance: Callable[[], float], *, most_seconds: float = MAX_SECONDS) -> None:
         self._chance = chance
         self._most = most_seconds
         self._failures = 0
@@ -114,7 +114,7 @@ def asked_seconds(headers: Mapping[str, str], present: datetime, most: float = M
 
 def wait_seconds(failures: int, asked: float | None, chance: Callable[[], float]) -> float:
     """Return the seconds to wait after so many failures in a row (from 1 on). It is never nothing."""
-    ceiling = doubled(FIRST_SECONDS, failures - 1, MOST_SECONDS)
+    ceiling = doubled(FIRST_SECONDS, failures - 1, MAX_SECONDS)
     if asked is None or not math.isfinite(asked):
         return ceiling * (0.5 + chance() / 2)
     return max(min(asked, MAX_ASKED_SECONDS), FIRST_SECONDS / 2) + MAX_ADDED_SECONDS * chance()

@@ -31,7 +31,7 @@ WHERE_KEPT: Final = "where it is kept: env:NAME, file:PATH or keyring:SERVICE/NA
 
 _SHOWN_CHARS: Final = 60
 _COMPARED_CHARS: Final = 100
-_LEAST_ALIKE: Final = 0.65
+_MIN_ALIKE: Final = 0.65
 
 TextReader: TypeAlias = Callable[[str], str]
 """Returns a text as it is used; raises `WrongSetting`."""
@@ -317,7 +317,7 @@ def _refuse_unknown(what: str, name: str, table: Mapping[str, object], keys: Col
     for key in table:
         if key not in known:
             written = key[:_COMPARED_CHARS].casefold().replace("-", "_")
-            near = difflib.get_close_matches(written, known, n=1, cutoff=_LEAST_ALIKE)
+            near = difflib.get_close_matches(written, known, n=1, cutoff=_MIN_ALIKE)
             hint = f"Did you mean {near[0]}?" if near else f"Known keys: {', '.join(known)}."
             raise UserError(f"{dotted(name, key)} is not a setting of {what}.", hint)
 

@@ -20,7 +20,7 @@ from harken.sessions.turns import TurnPhase, width
 PUSHING = frozenset({Attention.WAKE, Attention.BOUNDARY})
 MAX_MESSAGES = 50
 BLOCK_MESSAGES = 5
-MOST_OWED = 50
+MAX_OWED = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,12 +135,12 @@ class HookComposer:
 
     async def _owed(self, session: Session) -> str:
         """Return the line about what waits for this agent's answer, unless it was told the same before."""
-        found = await self._questions.owed(session.mailboxes, session.consumer, MOST_OWED)
+        found = await self._questions.owed(session.mailboxes, session.consumer, MAX_OWED)
         is_news = session.owe(frozenset(each.message.id for each in found))
         if not found or not is_news:
             return ""
         names = [each.message.id for each in found]
-        return render.owed_line(names, self._questions.how_long(found[0]), is_least=len(found) >= MOST_OWED)
+        return render.owed_line(names, self._questions.how_long(found[0]), is_least=len(found) >= MAX_OWED)
 
     async def _was_told(self, session: Session, recent: Sequence[Message]) -> bool:
         """Whether an earlier daemon gave a session all of these: this one did not hear it begin."""

@@ -26,9 +26,9 @@ FORK_SERVER: Final = "FORK_SERVER_OF_TESTS"
 PopenOption: TypeAlias = Any
 """Whatever `Popen` takes for one of its many parameters."""
 
-_MOST_STATUS_BYTES: Final = 32
+_MAX_STATUS_BYTES: Final = 32
 _AT_START: Final = ("PYTHON", "LC_", "LANG")  # of what an interpreter looks at while it starts, and never again
-_MOST_COMMAND_BYTES: Final = 8_000  # as much room as the server has
+_MAX_COMMAND_BYTES: Final = 8_000  # as much room as the server has
 _KEPT: Final = "PYTHONDONTWRITEBYTECODE"
 
 
@@ -50,7 +50,7 @@ _BEGINNING: Final = _at_start(os.environ)  # what the server has, whatever a tes
 def is_forked(command: Sequence[str], env: Mapping[str, str]) -> bool:
     """Whether a command is started by the server: there is one, and its processes are as one of their own would be."""
     is_ours = command[0] == sys.executable and "harken" in command[1:4] and command[1] in ("-I", "-m")
-    is_same = _at_start(env) == _BEGINNING and len(shlex.join(command).encode()) < _MOST_COMMAND_BYTES
+    is_same = _at_start(env) == _BEGINNING and len(shlex.join(command).encode()) < _MAX_COMMAND_BYTES
     return FORK_SERVER in os.environ and is_ours and is_same and _IS_AS_KNOWN
 
 
@@ -78,7 +78,7 @@ class ForkedProcess(subprocess.Popen[bytes]):
         self._server.connect(os.environ[FORK_SERVER])
         streams = [given_fd if given_fd >= 0 else own for own, given_fd in enumerate((stdin, stdout, stderr))]
         socket.send_fds(self._server, [json.dumps(asked).encode()], streams)
-        self.pid = int(self._server.recv(_MOST_STATUS_BYTES))
+        self.pid = int(self._server.recv(_MAX_STATUS_BYTES))
         self._child_created = True
         self._close_pipe_fds(*(named[name] for name in _PIPES))
 
@@ -94,6 +94,6 @@ class ForkedProcess(subprocess.Popen[bytes]):
     def _ended(self, seconds: float | None) -> int | None:
         if self.returncode is None and select.select([self._server], [], [], seconds)[0]:
             # A server that is gone has taken its children with it.
-            self.returncode = int(self._server.recv(_MOST_STATUS_BYTES) or -signal.SIGKILL)
+            self.returncode = int(self._server.recv(_MAX_STATUS_BYTES) or -signal.SIGKILL)
             self._server.close()
         return self.returncode

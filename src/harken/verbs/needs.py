@@ -21,8 +21,8 @@ from harken.sources.source import SourceReport, SourceState
 from harken.verbs import shapes
 from harken.verbs.verb import Arguments, CallContext, Verb, about
 
-MOST_EACH: Final = 100
-MOST_LOOKED_AT: Final = 50  # conversations, for senders whom nobody knows
+MAX_EACH: Final = 100
+MAX_LOOKED_AT: Final = 50  # conversations, for senders whom nobody knows
 MAX_KEY: Final = 400
 _TROUBLE: Final = frozenset({SourceState.NEEDS_PERSON, SourceState.RETRYING, SourceState.SILENT})
 
@@ -57,7 +57,7 @@ class Need:
 async def needs_of(context: CallContext) -> Sequence[Need]:
     """Return what needs the person and was not put away, the oldest first."""
     context.caller.require_owner("see what needs you")
-    waiting = await context.automation.actions([ActionState.WAITING], limit=MOST_EACH)
+    waiting = await context.automation.actions([ActionState.WAITING], limit=MAX_EACH)
     found = [
         *(
             Need(
@@ -81,7 +81,7 @@ async def needs_of(context: CallContext) -> Sequence[Need]:
                 about=each.message.text,
                 message=each.message,
             )
-            for each in await context.questions.list(limit=MOST_EACH)
+            for each in await context.questions.list(limit=MAX_EACH)
         ),
         *(
             Need(
@@ -93,10 +93,10 @@ async def needs_of(context: CallContext) -> Sequence[Need]:
                 about=row.error,
                 message=row.message,
             )
-            for row in (await context.replies.list("parked"))[:MOST_EACH]
+            for row in (await context.replies.list("parked"))[:MAX_EACH]
         ),
         *(_source(report) for report in context.sources() if report.health.state in _TROUBLE),
-        *_strangers(await context.conversations.list("open", limit=MOST_LOOKED_AT), await context.access.decided()),
+        *_strangers(await context.conversations.list("open", limit=MAX_LOOKED_AT), await context.access.decided()),
     ]
     away = await context.access.put_away_keys()
     return sorted((each for each in found if each.key not in away), key=_age)

@@ -41,7 +41,7 @@ from harken.sources.source import SourceReport
 
 PREVIEW_CHARS = 200
 
-MOST_REASON = 300
+MAX_REASON = 300
 
 
 def moment(value: datetime | None) -> str | None:
@@ -239,7 +239,7 @@ def source_standing(value: SourceReport) -> dict[str, object]:
 
 def _safe(text: str) -> str:
     """Return what may hold words of the other side, so that a model reads it as no more than words."""
-    return one_line(clean(text, TextFormat.PLAIN, MOST_REASON).text, MOST_REASON)
+    return one_line(clean(text, TextFormat.PLAIN, MAX_REASON).text, MAX_REASON)
 
 
 def surface_record(value: SurfaceRecord) -> dict[str, object]:

@@ -135,11 +135,11 @@ def test_believing_every_sender_is_possible_and_warned_of() -> None:
 )
 def test_a_name_that_is_in_no_mail_is_told(checks: list[list[str]], said: str) -> None:
     """With a slip in it no sender would ever count, and nothing else would say why."""
-    settings = read_settings(NAME, {**LEAST, "authserv_id": "mx.example.org"})
+    settings = read_settings(NAME, {**MIN, "authserv_id": "mx.example.org"})
     assert senders_line(settings, checks) == said
 
 
-LEAST = {"kind": "imap", "host": "imap.example.org", "user": USER, "password": "env:MAIL_PASSWORD"}
+MIN = {"kind": "imap", "host": "imap.example.org", "user": USER, "password": "env:MAIL_PASSWORD"}
 
 
 def test_what_is_missing_is_asked_for_by_name(tmp_path: Path) -> None:

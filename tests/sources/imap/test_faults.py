@@ -13,7 +13,7 @@ from harken.sources.feed import FeedTiming
 from harken.sources.imap.checkpoint import ImapCheckpoint
 from harken.sources.imap.messages import TOO_LONG
 from harken.sources.imap.settings import read_settings
-from harken.sources.imap.source import DROPS, MOST_FAILURES
+from harken.sources.imap.source import DROPS, MAX_FAILURES
 from harken.sources.source import SourceState
 from tests.mailserver.broken import BrokenImap, misbehaving
 from tests.mailserver.dovecot import USER, Dovecot
@@ -59,7 +59,7 @@ async def test_a_mail_that_the_server_cannot_hand_over_does_not_hold_up_the_othe
     assert [draft.text.splitlines()[-1] for draft in heard.drafts] == ["One.", TOO_LONG, "Three."]
     assert "a mail that the server does not hand over (number 2 in INBOX)" in heard.drafts[1].text
     tries = [command for command in server.asked if command.startswith("UID FETCH 2 (BODY.PEEK[")]
-    assert len(tries) == 2 * MOST_FAILURES
+    assert len(tries) == 2 * MAX_FAILURES
 
 
 @pytest.mark.parametrize("way", ["refused", "dropped"])

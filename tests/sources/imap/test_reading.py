@@ -28,7 +28,7 @@ from harken.sources.imap.messages import (
     is_verified,
     proposed,
 )
-from harken.sources.imap.mime import MOST_LINES, decode, invitation_lines, words
+from harken.sources.imap.mime import MAX_LINES, decode, invitation_lines, words
 from harken.sources.outlook import mail as outlook
 from harken.sources.outlook import mail as proof
 from tests.sources.imap.rig import CORPUS, mail
@@ -154,7 +154,7 @@ def test_any_header_is_one_line(raw: str) -> None:
 
 def test_a_mail_of_too_many_lines_is_announced_at_once() -> None:
     """Taking it apart would take minutes, and others wait behind it."""
-    draft = drafted(mail("x\n" * (MOST_LINES + 1), subject="A flood"), trusts_from=True)
+    draft = drafted(mail("x\n" * (MAX_LINES + 1), subject="A flood"), trusts_from=True)
     assert draft.text == f"Subject: A flood\n{UNREADABLE}"
 
 

@@ -7,12 +7,12 @@ from datetime import timedelta
 from harken.sources.imap.settings import ImapSettings, MailServer, read_settings
 
 KEPT = "env:MAIL"
-LEAST: dict[str, object] = {"kind": "imap", "host": "imap.example.org", "user": "ann", "password": KEPT}
+MIN: dict[str, object] = {"kind": "imap", "host": "imap.example.org", "user": "ann", "password": KEPT}
 
 
 def read(**more: object) -> ImapSettings:
     """Return the settings of an account."""
-    return read_settings("post", {**LEAST, **more})
+    return read_settings("post", {**MIN, **more})
 
 
 def test_the_least_that_must_be_said_is_enough_to_listen() -> None:
@@ -74,6 +74,6 @@ def test_a_relay_without_a_sign_in_may_be_used_in_the_clear_if_both_are_said() -
 
 def test_a_token_is_named_like_a_password() -> None:
     """OAuth 2 is what large providers want."""
-    entry = {key: value for key, value in LEAST.items() if key != "password"}
+    entry = {key: value for key, value in MIN.items() if key != "password"}
     said = read_settings("post", {**entry, "token": "file:token"})
     assert (said.secret, said.is_token) == ("file:token", True)

@@ -16,7 +16,7 @@ import pytest
 from harken import log
 from harken.errors import Conflict, Forbidden, HarkenError, NeedsPerson, NotFound, Unavailable, UserError
 from harken.sources.http import MAX_BODY_BYTES
-from harken.sources.microsoft.client import DELTA_LINK, MOST_TRIES, NEXT_LINK, GraphClient, GraphTiming
+from harken.sources.microsoft.client import DELTA_LINK, MAX_TRIES, NEXT_LINK, GraphClient, GraphTiming
 from harken.sources.microsoft.responses import MissingScope, OutcomeUnknown, PositionGone
 from harken.sources.payload import Json
 from harken.testing import FakeClock
@@ -139,7 +139,7 @@ async def test_reading_is_given_up_after_a_few_tries_with_a_time_to_come_back(re
     async with calling(script(reply)) as at:
         with pytest.raises(Unavailable) as caught:
             await at.client.get("/me")
-        assert len(at.service.visits) == MOST_TRIES
+        assert len(at.service.visits) == MAX_TRIES
     assert at.time.waits == [0.25, 0.5, 1.0, 2.0]
     assert caught.value.retry_after == 4.0
 
@@ -162,7 +162,7 @@ async def test_a_write_without_an_answer_in_time_may_have_happened() -> None:
             await at.client.post("/chats/1/messages", {}, lane="chat:1")
         with pytest.raises(Unavailable, match="in time"):
             await at.client.get("/me")
-        assert [visit.method for visit in at.service.visits] == ["POST"] + ["GET"] * MOST_TRIES
+        assert [visit.method for visit in at.service.visits] == ["POST"] + ["GET"] * MAX_TRIES
 
 
 async def test_an_answer_that_never_ends_is_given_up_in_time() -> None:
@@ -170,7 +170,7 @@ async def test_an_answer_that_never_ends_is_given_up_in_time() -> None:
     async with calling(script(Reply(fault=Fault.DRIP)), request_seconds=0.1) as at:
         with pytest.raises(Unavailable, match="in time"):
             await at.client.get("/me")
-        assert len(at.service.visits) == MOST_TRIES
+        assert len(at.service.visits) == MAX_TRIES
 
 
 async def test_a_write_that_was_turned_away_is_repeated_as_the_same_request() -> None:
@@ -193,7 +193,7 @@ async def test_a_write_that_could_not_be_sent_is_repeated() -> None:
         async with GraphClient(at.purse, at.time.clock, name="w", base_url=nobody, timing=at.time.timing()) as client:
             with pytest.raises(Unavailable, match="cannot be reached"):
                 await client.post("/x", {}, lane="")
-    assert len(at.time.waits) == MOST_TRIES - 1
+    assert len(at.time.waits) == MAX_TRIES - 1
 
 
 @pytest.mark.parametrize("status", [202, 204])

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from harken.sources.microsoft.client import MOST_TRIES
+from harken.sources.microsoft.client import MAX_TRIES
 from harken.sources.microsoft.notifications import NET_SECONDS
 from tests.graph import names
 from tests.graph.faults import Fault
@@ -138,7 +138,7 @@ async def test_a_chat_that_could_not_be_read_is_not_left_for_minutes(graph: Grap
     ann = graph.person("Ann Example")
     chat = graph.chat(ann)
     async with rigged(graph) as rig, rig.told():
-        graph.fail_next(Fault.SERVER_ERROR, "/messages", times=2 * MOST_TRIES)
+        graph.fail_next(Fault.SERVER_ERROR, "/messages", times=2 * MAX_TRIES)
         graph.say(chat, ann, "hello")
         await rig.looking.goes_on(most=POLL)
         await rig.looking.let_pass()

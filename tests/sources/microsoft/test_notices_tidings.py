@@ -10,10 +10,10 @@ import anyio.lowlevel
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.microsoft.notifications import FOLD_SECONDS, MOST_CHATS, NET_SECONDS, ChangeSignal
+from harken.sources.microsoft.notifications import FOLD_SECONDS, MAX_CHATS, NET_SECONDS, ChangeSignal
 
 USUAL: Final = 8.0
-MOST_PAUSES: Final = 3
+MAX_PAUSES: Final = 3
 SECONDS: Final = 5
 
 
@@ -67,7 +67,7 @@ def test_word_ends_a_long_wait() -> None:
     async def go() -> None:
         tidings, waits = ChangeSignal(), Waits()
         tidings.begins()
-        for _ in range(MOST_PAUSES):
+        for _ in range(MAX_PAUSES):
             await tidings.rest(waits.wait, USUAL)
         assert waits.asked == [FOLD_SECONDS, USUAL, NET_SECONDS]
         async with anyio.create_task_group() as group:
@@ -84,7 +84,7 @@ def test_the_end_of_word_ends_a_long_wait() -> None:
     async def go() -> None:
         tidings, waits = ChangeSignal(), Waits()
         tidings.begins()
-        for _ in range(MOST_PAUSES - 1):
+        for _ in range(MAX_PAUSES - 1):
             await tidings.rest(waits.wait, USUAL)
         async with anyio.create_task_group() as group:
             group.start_soon(tidings.rest, _for_ever, USUAL)
@@ -106,9 +106,9 @@ def test_a_pace_that_was_chosen_slower_stays() -> None:
 def test_not_more_chats_are_remembered_than_can_be_read() -> None:
     """What is beyond shows in the list of chats."""
     tidings = ChangeSignal()
-    for number in range(2 * MOST_CHATS):
+    for number in range(2 * MAX_CHATS):
         tidings.tell(str(number))
-    assert len(tidings.take()) == MOST_CHATS
+    assert len(tidings.take()) == MAX_CHATS
     assert tidings.take() == frozenset()
 
 

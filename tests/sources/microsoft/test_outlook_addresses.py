@@ -17,7 +17,7 @@ from harken.errors import UserError
 from harken.sources.feed import FeedTiming
 from harken.sources.microsoft.client import GraphClient
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.settings import MOST_ADDRESSES, mail_address
+from harken.sources.microsoft.settings import MAX_ADDRESSES, mail_address
 from harken.sources.outlook import source as outlook
 from harken.sources.outlook.settings import OutlookSettings, read_settings
 from harken.sources.outlook.source import KEPT, TROUBLED, OwnAddresses, addresses_in
@@ -216,8 +216,8 @@ def test_whatever_the_service_says_only_addresses_are_taken(mail: object, upn: o
 
 def test_more_addresses_than_an_account_can_have_are_not_kept() -> None:
     """An answer without an end must not fill the memory."""
-    many = [f"smtp:{number}@example.test" for number in range(MOST_ADDRESSES * 2)]
-    assert len(addresses_in({"proxyAddresses": many})) == MOST_ADDRESSES
+    many = [f"smtp:{number}@example.test" for number in range(MAX_ADDRESSES * 2)]
+    assert len(addresses_in({"proxyAddresses": many})) == MAX_ADDRESSES
 
 
 @pytest.mark.parametrize("wrong", ["team@example.test", ["nobody"], ["a@b@c"], ["a b@c"], [""], [1], ["@"]])

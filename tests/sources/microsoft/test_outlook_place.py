@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.sources.outlook.checkpoint import (
-    MOST_KNOWN,
+    MAX_KNOWN,
     OVERLAP,
     OutlookCheckpoint,
     OutlookRow,
@@ -52,9 +52,9 @@ def test_an_empty_folder_has_no_old_mail() -> None:
 
 def test_what_is_known_has_a_bound() -> None:
     """An import can put any number of mails into one second, and the checkpoint is written with every look."""
-    begun = first_place([OutlookRow(str(number), NOON - DAY) for number in range(MOST_KNOWN * 2)], NOON)
+    begun = first_place([OutlookRow(str(number), NOON - DAY) for number in range(MAX_KNOWN * 2)], NOON)
 
-    assert len(begun.known) == MOST_KNOWN
+    assert len(begun.known) == MAX_KNOWN
 
 
 @given(ROWS, MOMENTS, st.text(max_size=20))

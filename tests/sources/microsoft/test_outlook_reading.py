@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harken.ingest.markup import to_text
 from harken.model import Draft, TextFormat
 from harken.sources.microsoft.responses import MissingScope
-from harken.sources.outlook.mail import ENCRYPTED, FOLDED, MOST_ATTACHMENTS, draft_of, own_id_in, row_of
+from harken.sources.outlook.mail import ENCRYPTED, FOLDED, MAX_ATTACHMENTS, draft_of, own_id_in, row_of
 
 INTERNAL: Final = {"name": "X-MS-Exchange-Organization-AuthAs", "value": "Internal"}
 JSON: Final = st.recursive(
@@ -75,7 +75,7 @@ def test_signed_mail_is_shown() -> None:
 
 def test_attachments_are_named() -> None:
     """An agent cannot open them; that they are there, and what they are called, is part of what was said."""
-    attached = [{"name": f"<b>{number}.pdf"} for number in range(MOST_ATTACHMENTS + 2)]
+    attached = [{"name": f"<b>{number}.pdf"} for number in range(MAX_ATTACHMENTS + 2)]
     draft = read(attachments=[{"name": "logo.png", "isInline": True}, *attached])
 
     assert "<p>[attachment: &lt;b&gt;0.pdf]</p>" in draft.text

@@ -13,7 +13,7 @@ from harken.errors import Forbidden, HarkenError, NotFound, Unavailable, Uncerta
 from harken.ingest.policy import IngestPolicy
 from harken.ingest.prepare import prepare
 from harken.model import INBOX, OWNER_ID, Attention, Message, MessageId, OutgoingReply, Sender, Trust
-from harken.sources.microsoft.client import MOST_TRIES, GraphClient
+from harken.sources.microsoft.client import MAX_TRIES, GraphClient
 from harken.sources.microsoft.sent import SentMessages, reference
 from harken.sources.outlook.mail import closing_id
 from harken.sources.outlook.sender import LOOKED_FOR, MAX_CHARS, OutlookSender
@@ -235,7 +235,7 @@ async def test_what_goes_wrong_after_sending_is_no_failure(graph: Graph) -> None
             async with anyio.create_task_group() as group:
                 group.start_soon(send, client)
                 await somebody_is_inside(graph)
-                graph.fail_next(Fault.SERVER_ERROR, "sentitems", times=MOST_TRIES)
+                graph.fail_next(Fault.SERVER_ERROR, "sentitems", times=MAX_TRIES)
                 release.set()
 
     assert (sent, len(graph.sent_mails)) == ([closing_id("o1")], 1)

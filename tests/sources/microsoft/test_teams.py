@@ -10,7 +10,7 @@ from harken.errors import NeedsPerson
 from harken.model import MessageKind, Sender
 from harken.sources.microsoft.responses import MissingScope
 from harken.sources.source import SourceHealth, SourceState
-from harken.sources.teams.polling import LOOKS_AT_ONCE, MOST_CLOSE, MOST_REFUSALS, PAGE, PAGES_AT_ONCE
+from harken.sources.teams.polling import LOOKS_AT_ONCE, MAX_CLOSE, MAX_REFUSALS, PAGE, PAGES_AT_ONCE
 from harken.sources.teams.settings import POLL_SECONDS
 from tests.graph.faults import Fault
 from tests.graph.service import Graph
@@ -141,7 +141,7 @@ async def test_a_message_that_was_edited_before_it_was_read_is_a_new_one(graph: 
 async def test_what_is_edited_or_deleted_arrives_with_the_next_look(graph: Graph) -> None:
     """Ten seconds after somebody has taken a word back nobody should act on it: in every chat, at the usual pace."""
     ann = graph.person("Ann")
-    chats = [graph.chat(ann, topic=f"t{number}") for number in range(MOST_CLOSE)]
+    chats = [graph.chat(ann, topic=f"t{number}") for number in range(MAX_CLOSE)]
     rounds = 0
     late: dict[str, int] = {}  # how many rounds each change took
     pending: dict[str, int] = {}
@@ -168,8 +168,8 @@ async def test_what_is_edited_or_deleted_arrives_with_the_next_look(graph: Graph
                 pending.update({f"{chat.id}/{first.id}": rounds, f"{chat.id}/{second.id}": rounds})
 
         rig.time.at_leaps.append(look)
-        await rig.go_round(4 * MOST_CLOSE)
-    assert sorted(late.values()) == [1] * 2 * MOST_CLOSE, "all of it came, in the round that follows"
+        await rig.go_round(4 * MAX_CLOSE)
+    assert sorted(late.values()) == [1] * 2 * MAX_CLOSE, "all of it came, in the round that follows"
     assert POLL_SECONDS == POLL < SOON_SECONDS, "which begins that soon"
     assert {entry.status for entry in graph.requests} == {200}, "and nothing was asked for too often"
 
@@ -192,7 +192,7 @@ async def test_looking_for_edits_ends_in_a_quiet_chat(graph: Graph) -> None:
 async def test_however_many_chats_are_busy_only_some_are_looked_at_in_a_round(graph: Graph) -> None:
     """All who use the app share what Microsoft allows it: twenty requests a second in an organisation."""
     ann = graph.person("Ann")
-    chats = [graph.chat(ann, topic=f"t{number}") for number in range(3 * MOST_CLOSE)]
+    chats = [graph.chat(ann, topic=f"t{number}") for number in range(3 * MAX_CLOSE)]
     async with begun(graph) as rig:
         for chat in chats:
             graph.say(chat, ann, "<p>one</p>")
@@ -203,7 +203,7 @@ async def test_however_many_chats_are_busy_only_some_are_looked_at_in_a_round(gr
         counts: list[int] = []
         rig.time.at_leaps.append(lambda: counts.append(len(graph.asked("/messages"))))
         await rig.go_round(rounds)
-        assert counts[-1] - first <= rounds * (MOST_CLOSE + LOOKS_AT_ONCE)
+        assert counts[-1] - first <= rounds * (MAX_CLOSE + LOOKS_AT_ONCE)
         looked_at = {entry.path for entry in graph.asked("/messages")[first:]}
         assert len(looked_at) == len(chats), "the others have their turns"
 
@@ -307,7 +307,7 @@ async def test_a_chat_that_goes_on_refusing_us_is_left_alone_until_something_new
         graph.say(open_chat, ann, "<p>hi</p>")
         await rig.go_round(8)
         assert rig.kept.texts() == ["<p>hi</p>"]
-        assert len(graph.asked(f"{closed.id}/messages")) == MOST_REFUSALS
+        assert len(graph.asked(f"{closed.id}/messages")) == MAX_REFUSALS
         assert reasons[-1] == "1 of the chats cannot be read"
         graph.world.chats[closed.id] = graph.world.chats.pop("elsewhere")
         graph.say(closed, ann, "<p>two</p>")

@@ -18,10 +18,10 @@ CHATS: Final = 60
 MESSAGES: Final = 600
 WAVES: Final = 6
 RUNS_PER_WAVE: Final = 4
-MOST_RUNS: Final = 100
+MAX_RUNS: Final = 100
 ROUNDS: Final = 75
 KILLED: Final = 0.5
-MOST_TRIES: Final = 40
+MAX_TRIES: Final = 40
 TOO_MANY: Final = 429
 NAIVE_SECONDS: Final = 5.0
 
@@ -39,7 +39,7 @@ async def run_and_be_killed(rig: Rig, chance: Chance, *, rounds: int) -> bool:
     rig.time.rounds_left = rounds
     ends = chance.choice(["asking", "asking", "before", "after", "never"])
     # Between two requests: what is cut off in the midst of one, and came to nothing, is what the faults do.
-    rig.keys.end_after(chance.randrange(1, MOST_TRIES) if ends == "asking" else -1)
+    rig.keys.end_after(chance.randrange(1, MAX_TRIES) if ends == "asking" else -1)
     was_killed = False
 
     async def follow() -> None:
@@ -81,7 +81,7 @@ async def test_everything_arrives_once_and_in_order_under_faults_and_kills(graph
             speak(graph, chance, chats, said)
             for _ in range(RUNS_PER_WAVE):
                 kills += await run_and_be_killed(rig, chance, rounds=2)
-        for _ in range(MOST_RUNS):
+        for _ in range(MAX_RUNS):
             kills += await run_and_be_killed(rig, chance, rounds=2)
             if len(rig.kept.drafts) >= MESSAGES:
                 break

@@ -14,10 +14,10 @@ from harken.model import Draft
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.teams.messages import TeamsChat, millis, read_chat, read_message
 from harken.sources.teams.polling import (
-    MOST_BACK_MS,
-    MOST_BEHIND,
-    MOST_LATE,
-    MOST_REFUSALS,
+    MAX_BACK_MS,
+    MAX_BEHIND,
+    MAX_LATE,
+    MAX_REFUSALS,
     REFUSED_SECONDS,
     TROUBLED_SECONDS,
     ChatPoll,
@@ -99,7 +99,7 @@ async def test_a_message_that_can_never_be_read_does_not_keep_the_list_open() ->
         chats = polling(far)
         await go_round(chats)
         world.listed["new"] = START + timedelta(seconds=60)
-        for _ in range(MOST_BEHIND + 1):
+        for _ in range(MAX_BEHIND + 1):
             await go_round(chats)
         before = len(far.service.visits)
         await go_round(chats)
@@ -157,7 +157,7 @@ async def test_a_chat_that_goes_on_refusing_us_is_tried_ever_less_and_at_last_on
         await go_round(chats)
         world.listed["gone"] = START + timedelta(seconds=60)
         world.answer = lambda name: refused(status, "Refused") if name == "gone" else told({"value": []})
-        for _ in range(MOST_REFUSALS):
+        for _ in range(MAX_REFUSALS):
             await go_round(chats)
         if not is_listed:
             del world.listed["gone"]
@@ -177,7 +177,7 @@ async def test_a_chat_that_was_slow_for_long_and_refuses_once_does_not_wait_for_
         await go_round(chats)
         world.listed["slow"] = START + timedelta(seconds=60)
         world.answer = lambda name: Reply(fault=Fault.HANG) if name == "slow" else told({"value": []})
-        for _ in range(MOST_LATE + 5):
+        for _ in range(MAX_LATE + 5):
             await go_round(chats)
             far.time.now += max(TROUBLED_SECONDS)
         world.answer = lambda name: refused(403, "Forbidden") if name == "slow" else told({"value": []})
@@ -197,7 +197,7 @@ async def test_a_chat_that_refused_us_is_read_at_once_when_the_list_shows_someth
         await go_round(chats)
         world.listed["gone"] = shown = START + timedelta(seconds=60)
         world.answer = lambda name: refused(403, "Forbidden") if name == "gone" else told({"value": []})
-        for _ in range(MOST_REFUSALS):
+        for _ in range(MAX_REFUSALS):
             await go_round(chats)
         if not was_listed:
             del world.listed["gone"]
@@ -238,7 +238,7 @@ async def test_a_chat_that_does_not_answer_holds_up_no_other_and_is_read_later()
         world.listed |= {"bad": START + timedelta(seconds=60), "good": START + timedelta(seconds=61)}
         world.answer = lambda name: Reply(fault=Fault.HANG) if name == "bad" else world.said(name)
         assert [draft.text for draft in await go_round(chats)] == ["good"]
-        for _ in range(MOST_LATE):
+        for _ in range(MAX_LATE):
             await go_round(chats)
         assert (chats.closed, chats.is_complete) == (1, True)
         asked = len(far.service.visits)
@@ -318,7 +318,7 @@ def test_an_old_sign_in_does_not_bring_weeks_of_chats() -> None:
     """A source that is added again must not flood the agent with what was said in between."""
     newest = millis((START + timedelta(days=60)).isoformat())
     place = TeamsCheckpoint.beginning([TeamsChat("c", gate="g", last_at=newest)], millis(START.isoformat()))
-    assert place.start == newest - MOST_BACK_MS
+    assert place.start == newest - MAX_BACK_MS
 
 
 def test_without_any_message_everything_to_come_is_new() -> None:

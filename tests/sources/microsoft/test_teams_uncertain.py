@@ -14,7 +14,7 @@ from harken.errors import Unavailable, Uncertain
 from harken.model import Message, MessageId, OutgoingReply
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.teams.messages import NOT_ANSWERED, place_mark, standing_in
-from harken.sources.teams.sender import LOOK_AGAIN_SECONDS, MOST_PAGES, SETTLED, TeamsSender
+from harken.sources.teams.sender import LOOK_AGAIN_SECONDS, MAX_PAGES, SETTLED, TeamsSender
 from harken.sources.teams.settings import TeamsSettings
 from tests.graph.faults import Fault
 from tests.graph.service import Graph
@@ -181,7 +181,7 @@ async def test_what_was_not_looked_at_to_its_end_may_hold_the_reply() -> None:
         sender = TeamsSender(TeamsSettings(name=NAME), far.client, SentMessages(), lambda: "me", far.time.clock)
         with pytest.raises(Uncertain):
             await row.send(sender)
-    assert [visit.method for visit in far.service.visits] == ["GET"] * MOST_PAGES
+    assert [visit.method for visit in far.service.visits] == ["GET"] * MAX_PAGES
 
 
 async def test_a_first_try_in_a_busy_chat_looks_only_where_it_could_be(graph: Graph) -> None:

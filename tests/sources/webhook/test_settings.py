@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harken.sources.webhook.preset import preset_names
-from harken.sources.webhook.settings import MAX_BYTES, WINDOW_SECONDS, read_settings
+from harken.sources.webhook.settings import DEFAULT_MAX_BYTES, WINDOW_SECONDS, read_settings
 
 
 @pytest.mark.parametrize("preset", preset_names())
@@ -13,7 +13,7 @@ def test_a_preset_and_a_secret_are_enough(preset: str) -> None:
     """Everything else has a default that a service can be given as it is."""
     settings = read_settings("ci", {"kind": "webhook", "preset": preset, "secret": "env:CI", "trust": "known"})
     assert (settings.preset.name, settings.path, settings.secrets) == (preset, "/hooks/ci", ("env:CI",))
-    assert (settings.max_bytes, settings.window, settings.channels) == (MAX_BYTES, WINDOW_SECONDS, frozenset())
+    assert (settings.max_bytes, settings.window, settings.channels) == (DEFAULT_MAX_BYTES, WINDOW_SECONDS, frozenset())
     assert settings.preset.where
 
 

@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 RESIZED: Final = "resized"
 GONE: Final = "gone"  # whoever sat there closed the terminal, or pressed Ctrl-D
 TOGETHER_SECONDS: Final = 0.1  # over a slow line the parts of one key arrive apart
-MOST_TYPED: Final = 8
+MAX_TYPED: Final = 8
 _CHUNK: Final = 4_096
 _PASTE_BEGINS, _PASTE_ENDS = b"\x1b[200~", b"\x1b[201~"
 _KEY: Final = re.compile(rb"\x1b{1,2}[\[O][0-?]*[ -/]*[@-~]|\x1b[^\x1b\[O]|\x1b|[^\x1b]", re.DOTALL)
@@ -71,7 +71,7 @@ class Keys:
 def _keys(typed: bytes) -> list[str]:
     found = _KEY.findall(typed)
     # So much at once is text that was pasted into the wrong window, in a terminal that does not say so.
-    if len(found) > MOST_TYPED:
+    if len(found) > MAX_TYPED:
         return []
     names = [_NAMES.get(key, key.decode("ascii", "ignore")) for key in found]
     return [name for name in names if name and name.isprintable()]

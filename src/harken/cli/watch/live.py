@@ -29,7 +29,7 @@ from harken.errors import HarkenError
 
 LOOK_SECONDS: Final = 1.0
 NOTE_SECONDS: Final = 8.0
-MOST_KNOWN: Final = 500
+MAX_KNOWN: Final = 500
 ACK_BATCH: Final = 100
 LEAVING: Final = frozenset({"q", GONE})
 SETTLE_SECONDS: Final = 1.0
@@ -109,7 +109,7 @@ class LiveView:
             if each["mailbox"] in OWN_MAILBOXES:
                 self._unmarked[each["id"]] = None
         for kept in (self._known, self._unmarked):
-            while len(kept) > MOST_KNOWN:
+            while len(kept) > MAX_KNOWN:
                 kept.pop(next(iter(kept)))
 
     def _screen(self) -> Screen:

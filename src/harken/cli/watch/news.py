@@ -24,11 +24,11 @@ ANSWER_SECONDS: Final = 5.0
 STALE_SECONDS: Final = 20.0
 PAGE: Final = 500
 NEWEST: Final = 100
-MOST_UNREAD: Final = 20
-MOST_TOLD: Final = 3
-MOST_OPEN: Final = 64
-MOST_OUTPUTS: Final = 8
-MOST_QUESTIONS: Final = 5
+MAX_UNREAD: Final = 20
+MAX_TOLD: Final = 3
+MAX_OPEN: Final = 64
+MAX_OUTPUTS: Final = 8
+MAX_QUESTIONS: Final = 5
 TOLD_LATELY: Final = timedelta(hours=1)
 OF_QUESTIONS: Final = frozenset({"reminded", "escalated", "settled"})
 _SHOWN_KINDS: Final = frozenset({"received", "judged", "action", "run", "paused", "resumed"}) | OF_QUESTIONS
@@ -135,7 +135,7 @@ class News:
         unread = [each for each in newest if PERSON not in each["consumed_by"] and self._wanted.fits(each)]
         # What came between the two questions is in both answers.
         self._begun = frozenset(each["id"] for each in unread)
-        shown = unread[max(0, len(unread) - min(self.view.unread, MOST_UNREAD)) :]
+        shown = unread[max(0, len(unread) - min(self.view.unread, MAX_UNREAD)) :]
         if self._printed is None:
             return shown
         places = self.ask("status")["consumers"]
@@ -195,12 +195,12 @@ class News:
     def _see(self) -> None:
         rules = self.ask("status")["rules"]
         earliest = datetime.now().astimezone() - TOLD_LATELY
-        told = self.ask("actions", state="told", limit=MOST_TOLD)["actions"]
-        waiting = self.ask("questions", limit=MOST_QUESTIONS)
+        told = self.ask("actions", state="told", limit=MAX_TOLD)["actions"]
+        waiting = self.ask("questions", limit=MAX_QUESTIONS)
         self.view = replace(
             self.view,
-            asked=self.ask("actions", state="waiting", limit=MOST_OPEN)["actions"][::-1],
-            runs=self.ask("runs", running=True, limit=MOST_OPEN)["runs"][::-1],
+            asked=self.ask("actions", state="waiting", limit=MAX_OPEN)["actions"][::-1],
+            runs=self.ask("runs", running=True, limit=MAX_OPEN)["runs"][::-1],
             told=[each for each in told if datetime.fromisoformat(each["created_at"]) > earliest],
             questions=waiting["questions"],
             waiting=waiting["sentence"] if waiting["count"] else "",
@@ -214,7 +214,7 @@ class News:
 
     def _hear(self) -> None:
         """Keep the last line of what each run printed."""
-        runs = [each["id"] for each in self.view.runs[:MOST_OUTPUTS]]
+        runs = [each["id"] for each in self.view.runs[:MAX_OUTPUTS]]
         self._places = {name: place for name, place in self._places.items() if name in runs}
         lines = {name: text for name, text in self.view.last_lines.items() if name in runs}
         for name in runs:

@@ -26,8 +26,8 @@ from harken.dispatch.toast import PAUSE_SECONDS, Desktop, Toast, safe_text
 from harken.ingest.sanitise import one_line
 
 LOOK_SECONDS: Final = 1.0
-MOST_GATHERED: Final = 1_000
-MOST_NAMED: Final = 3
+MAX_GATHERED: Final = 1_000
+MAX_NAMED: Final = 3
 NAME_CHARS: Final = 40
 TEXT_CHARS: Final = 100
 HINT: Final = 'Tell your agent: "check the inbox"'
@@ -62,7 +62,7 @@ class PendingNews:
     def add(self, records: Sequence[Result]) -> None:
         """Take in messages; those that the person wrote on this machine are no news to them."""
         self._untold += [each for each in records if (each["source"], each["trust"]) != ("local", "owner")]
-        over = max(0, len(self._untold) - MOST_GATHERED)
+        over = max(0, len(self._untold) - MAX_GATHERED)
         self._left_out += over
         del self._untold[:over]
 
@@ -84,8 +84,8 @@ def toast_of(records: Sequence[Result], count: int) -> Toast:
     if count == 1:
         return Toast(_who(newest), f"{text}\n{HINT}")
     counted = Counter(map(_who, records)).most_common()
-    named = [f"{who}: {number}" for who, number in counted[:MOST_NAMED]]
-    more = [f"others: {others}"] if (others := count - sum(number for _, number in counted[:MOST_NAMED])) else []
+    named = [f"{who}: {number}" for who, number in counted[:MAX_NAMED]]
+    more = [f"others: {others}"] if (others := count - sum(number for _, number in counted[:MAX_NAMED])) else []
     return Toast(f"{count} messages", "\n".join([", ".join([*named, *more]), f"Newest: {text}", HINT]))
 
 

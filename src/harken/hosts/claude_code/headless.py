@@ -18,7 +18,7 @@ from typing import Final
 from harken.hosts.held import held_parts
 from harken.hosts.run_environment import (
     GUARD_SECONDS,
-    MOST_CALLS,
+    MAX_CALLS,
     NETWORK,
     HostOutput,
     brief,
@@ -296,7 +296,7 @@ class ClaudeCodeOutput(HostOutput):
         if call not in self._denied:
             called, about = self.called(call)
             self._denied[call] = None
-            if len(self._denied) > MOST_CALLS:
+            if len(self._denied) > MAX_CALLS:
                 del self._denied[next(iter(self._denied))]
             yield OutputEvent(OutputKind.DENIED, tool=name or called, target=about or target(given))
 

@@ -38,16 +38,16 @@ EVENTS: Final[Mapping[HookMoment, str]] = MappingProxyType(
         HookMoment.BELL: "FileChanged",
     }
 )
-MOST_CHARS: Final = 9_500  # above 10,000 Claude Code shows its model only the beginning and the name of a file
-MOST_STOPS: Final = 3  # Claude Code itself ends the turn after 8
+MAX_CHARS: Final = 9_500  # above 10,000 Claude Code shows its model only the beginning and the name of a file
+MAX_STOPS: Final = 3  # Claude Code itself ends the turn after 8
 REWAKE: Final = 2
 MAX_DIGITS: Final = 10
 
 # The start carries nothing: its answer names the bell to watch, and the first prompt carries what waits.
-_MOST_CHARS: Final[Mapping[HookMoment, int]] = MappingProxyType(
-    dict.fromkeys((HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP, HookMoment.BELL), MOST_CHARS)
+_MAX_CHARS: Final[Mapping[HookMoment, int]] = MappingProxyType(
+    dict.fromkeys((HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP, HookMoment.BELL), MAX_CHARS)
 )
-_VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(dict.fromkeys(_MOST_CHARS, Voice.OUTSIDE))
+_VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(dict.fromkeys(_MAX_CHARS, Voice.OUTSIDE))
 _GOES_ON: Final = frozenset({"clear", "resume"})
 
 
@@ -55,9 +55,9 @@ class ClaudeCodeHooks(HookAdapter):
     """The hooks of Claude Code."""
 
     name = "claude-code"
-    most_chars = _MOST_CHARS
+    most_chars = _MAX_CHARS
     voices = _VOICES
-    most_stops = MOST_STOPS
+    most_stops = MAX_STOPS
     events = EVENTS
     turn_key = "prompt_id"
 
@@ -78,7 +78,7 @@ class ClaudeCodeHooks(HookAdapter):
 
     def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return what to print so that the model gets the text."""
-        if moment not in _MOST_CHARS or not text:
+        if moment not in _MAX_CHARS or not text:
             return SILENCE
         if moment is HookMoment.BELL:
             return HookAnswer(stderr=text, exit_code=REWAKE)

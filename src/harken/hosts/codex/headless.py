@@ -26,11 +26,11 @@ from harken.hosts.connect.files import read
 from harken.hosts.held import held_parts, held_paths
 from harken.hosts.run_environment import (
     GUARD_SECONDS,
-    MOST_CALLS,
-    MOST_NAME,
-    MOST_SAID,
-    MOST_TARGET,
-    MOST_TEXT,
+    MAX_CALLS,
+    MAX_NAME,
+    MAX_SAID,
+    MAX_TARGET,
+    MAX_TEXT,
     edit_guard_command,
     entry,
     environment,
@@ -83,7 +83,7 @@ _DENIALS: Final[Mapping[re.Pattern[str], str]] = MappingProxyType(
     }
 )
 _NEEDS_APPROVAL: Final = ("requires approval", "user cancelled", "blocked by")
-_MOST_OPEN: Final = 1_000
+_MAX_OPEN: Final = 1_000
 _NOBODY: Final = ("", "")
 
 TITLE: Final = "Codex"
@@ -193,7 +193,7 @@ class CodexOutput:
         if found := _EVENT.match(line):
             self._note_call(found["event"])
             return ()
-        return tuple(self._logged(line[: 4 * MOST_TEXT].decode(errors="replace")))
+        return tuple(self._logged(line[: 4 * MAX_TEXT].decode(errors="replace")))
 
     def finish(self, stderr: str, exit_code: int) -> Sequence[OutputEvent]:
         """Return what is told by the end."""
@@ -208,10 +208,10 @@ class CodexOutput:
     def _note_call(self, event: bytes) -> None:
         """Remember what the model asks for, from the words of its service."""
         item = table(entry(event).get("item")) if _CALLED in event else {}
-        if call := word(item.get("call_id"))[:MOST_NAME]:
+        if call := word(item.get("call_id"))[:MAX_NAME]:
             given = word(item.get("input")) or _parsed(word(item.get("arguments"))) or item.get("action")
-            self._calls[call] = (word(item.get("name"))[:MOST_NAME], _changed_by(given) or target(given))
-            if len(self._calls) > MOST_CALLS:
+            self._calls[call] = (word(item.get("name"))[:MAX_NAME], _changed_by(given) or target(given))
+            if len(self._calls) > MAX_CALLS:
                 del self._calls[next(iter(self._calls))]
 
     def _logged(self, line: str) -> Iterator[OutputEvent]:
@@ -220,19 +220,19 @@ class CodexOutput:
             if fact["name"] == "codex.sse_event" and _ANSWERED in fact["rest"]:
                 yield OutputEvent(OutputKind.TURN)
             elif fact["name"] == "codex.tool_result" and (failed := _FAILED.search(fact["rest"])):
-                self._failed = failed["call"][:MOST_NAME]
+                self._failed = failed["call"][:MAX_NAME]
             elif fact["name"] == "codex.tool_result_ready" and (ready := _READY.search(fact["rest"])):
-                self._calls.pop(ready["call"][:MOST_NAME], None)  # over: what is denied from now on is another
+                self._calls.pop(ready["call"][:MAX_NAME], None)  # over: what is denied from now on is another
         elif complaint := _COMPLAINT.match(line):
             yield from self._denied(complaint[1])
 
     def _denied(self, complaint: str) -> Iterator[OutputEvent]:
         for pattern, usual in _DENIALS.items():
             if found := pattern.match(complaint):
-                tool = (found.groupdict().get("tool") or usual)[:MOST_NAME]
+                tool = (found.groupdict().get("tool") or usual)[:MAX_NAME]
                 if not self._is_logged:
                     yield OutputEvent(OutputKind.TURN)
-                yield OutputEvent(OutputKind.DENIED, complaint[:MOST_TEXT], tool, self._target_of(tool))
+                yield OutputEvent(OutputKind.DENIED, complaint[:MAX_TEXT], tool, self._target_of(tool))
                 return
 
     def _target_of(self, tool: str) -> str:
@@ -258,10 +258,10 @@ class CodexOutput:
             case "turn.failed":
                 self._has_failed = True
                 text = word(table(event.get("error")).get("message")) or self._trouble
-                yield OutputEvent(OutputKind.ERROR, text[:MOST_TEXT])
+                yield OutputEvent(OutputKind.ERROR, text[:MAX_TEXT])
             case "error":
                 # Often only that it tries once more: it counts if nothing better comes.
-                self._trouble = word(event.get("message"))[:MOST_TEXT]
+                self._trouble = word(event.get("message"))[:MAX_TEXT]
             case _:
                 pass
 
@@ -271,22 +271,22 @@ class CodexOutput:
             return
         if not self._open and not self._is_logged:
             yield OutputEvent(OutputKind.TURN)
-        if len(self._open) < _MOST_OPEN:
-            self._open.add(word(item.get("id"))[:MOST_NAME])
+        if len(self._open) < _MAX_OPEN:
+            self._open.add(word(item.get("id"))[:MAX_NAME])
         yield OutputEvent(OutputKind.TOOL, _arguments(item), name)
 
     def _completed(self, item: Mapping[str, object]) -> Iterator[OutputEvent]:
-        self._open.discard(word(item.get("id"))[:MOST_NAME])
+        self._open.discard(word(item.get("id"))[:MAX_NAME])
         if item.get("type") == "agent_message":
-            self._said = word(item.get("text"))[:MOST_SAID]
+            self._said = word(item.get("text"))[:MAX_SAID]
             yield OutputEvent(OutputKind.TEXT, self._said)
         elif reason := _held(item):
-            yield OutputEvent(OutputKind.DENIED, reason, _name(item), _arguments(item)[:MOST_TARGET])
+            yield OutputEvent(OutputKind.DENIED, reason, _name(item), _arguments(item)[:MAX_TARGET])
 
 
 def _changed_by(given: object) -> str:
     """Return the files that a patch names; empty for anything else."""
-    return ", ".join(_FILE.findall(given))[:MOST_TARGET] if isinstance(given, str) and given.startswith(_PATCH) else ""
+    return ", ".join(_FILE.findall(given))[:MAX_TARGET] if isinstance(given, str) and given.startswith(_PATCH) else ""
 
 
 def _parsed(arguments: str) -> object:
@@ -301,11 +301,11 @@ def _name(item: Mapping[str, object]) -> str:
         case "file_change":
             return EDIT
         case "mcp_tool_call":
-            return f"{word(item.get('server'))}/{word(item.get('tool'))}"[:MOST_NAME]
+            return f"{word(item.get('server'))}/{word(item.get('tool'))}"[:MAX_NAME]
         case "web_search":
             return "web_search"
         case "collab_tool_call":
-            return word(item.get("tool"))[:MOST_NAME]
+            return word(item.get("tool"))[:MAX_NAME]
         case _:
             return ""
 
@@ -313,9 +313,9 @@ def _name(item: Mapping[str, object]) -> str:
 def _arguments(item: Mapping[str, object]) -> str:
     match item.get("type"):
         case "command_execution":
-            return word(item.get("command"))[:MOST_TEXT]
+            return word(item.get("command"))[:MAX_TEXT]
         case "file_change":
-            return ", ".join(word(table(change).get("path")) for change in row(item.get("changes")))[:MOST_TEXT]
+            return ", ".join(word(table(change).get("path")) for change in row(item.get("changes")))[:MAX_TEXT]
         case _:
             return target(item.get("arguments"))
 
@@ -326,10 +326,10 @@ def _held(item: Mapping[str, object]) -> str:
     if kind == "file_change" and status in {"failed", "declined"}:
         return "the change was not made"
     if kind == "command_execution" and status == "declined":
-        return word(item.get("aggregated_output"))[:MOST_TEXT] or "the command was declined"
+        return word(item.get("aggregated_output"))[:MAX_TEXT] or "the command was declined"
     text = word(table(item.get("error")).get("message"))
     if kind == "mcp_tool_call" and status == "failed" and any(part in text for part in _NEEDS_APPROVAL):
-        return text[:MOST_TEXT]
+        return text[:MAX_TEXT]
     return ""
 
 

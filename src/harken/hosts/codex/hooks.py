@@ -26,23 +26,23 @@ EVENTS: Final[Mapping[HookMoment, str]] = {
     HookMoment.END: "SessionEnd",
 }
 # `connect` lifts the limit of 2,500 tokens for context. It stays for what holds up an end, at four bytes a token.
-_MOST_CHARS: Final[Mapping[HookMoment, int]] = {
+_MAX_CHARS: Final[Mapping[HookMoment, int]] = {
     HookMoment.PROMPT: 8_000,
     HookMoment.TOOL: 8_000,
     HookMoment.STOP: 2_400,
     HookMoment.BELL: 8_000,
 }
-_VOICES: Final[Mapping[HookMoment, Voice]] = dict.fromkeys(_MOST_CHARS, Voice.USER)
-_MOST_STOPS: Final = 3
+_VOICES: Final[Mapping[HookMoment, Voice]] = dict.fromkeys(_MAX_CHARS, Voice.USER)
+_MAX_STOPS: Final = 3
 
 
 class CodexHooks(HookAdapter):
     """The hooks of Codex."""
 
     name = NAME
-    most_chars = _MOST_CHARS
+    most_chars = _MAX_CHARS
     voices = _VOICES
-    most_stops = _MOST_STOPS
+    most_stops = _MAX_STOPS
     events = EVENTS
     turn_key = "turn_id"
 

@@ -18,9 +18,9 @@ from harken.sessions.turns import holds
 NAME: Final = "copilot-cli"
 
 # What follows a tool is cut at 10 KB; the rest of that is Copilot's own words and what JSON adds.
-_MOST: Final = 8_000
-_MOST_CHARS: Final[Mapping[HookMoment, int]] = MappingProxyType(
-    dict.fromkeys((HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP, HookMoment.BELL), _MOST)
+_MAX: Final = 8_000
+_MAX_CHARS: Final[Mapping[HookMoment, int]] = MappingProxyType(
+    dict.fromkeys((HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP, HookMoment.BELL), _MAX)
 )
 _VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(
     {
@@ -31,16 +31,16 @@ _VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(
     }
 )
 # Copilot ends a turn in spite of its hooks after eight in a row; other people's hooks count too.
-_MOST_STOPS: Final = 6
+_MAX_STOPS: Final = 6
 
 
 class CopilotHooks(HookAdapter):
     """The hooks of Copilot CLI."""
 
     name = NAME
-    most_chars = _MOST_CHARS
+    most_chars = _MAX_CHARS
     voices = _VOICES
-    most_stops = _MOST_STOPS
+    most_stops = _MAX_STOPS
     native_key = "sessionId"
     transcript_key = "transcriptPath"
     subagent_key = "parentAgentId"  # a helper has a session id of its own and names the one it works for

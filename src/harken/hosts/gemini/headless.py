@@ -23,8 +23,8 @@ from harken.errors import UserError
 from harken.hosts.gemini.hooks import NAME
 from harken.hosts.held import held_parts
 from harken.hosts.run_environment import (
-    MOST_NAME,
-    MOST_SAID,
+    MAX_NAME,
+    MAX_SAID,
     NETWORK,
     HostOutput,
     brief,
@@ -78,7 +78,7 @@ _CLOUD_SIGN_IN: Final = ".config/gcloud/application_default_credentials.json"
 # Gemini looks for GEMINI.md up to the folder that holds such a file. It is longer than a name can be: none does.
 _NO_SUCH_FILE: Final = "no-such-file-" * 24
 _INSTRUCTIONS: Final = "gemini.md"
-_MOST_FILES: Final = 200_000
+_MAX_FILES: Final = 200_000
 
 _DENIALS: Final = frozenset({"policy_violation", "tool_not_registered", "path_not_in_workspace"})
 _OUTSIDE: Final = "Path not in workspace"
@@ -86,7 +86,7 @@ _EXITS: Final[Mapping[int, str]] = MappingProxyType({41: "Gemini CLI is not sign
 _ERRORS: Final[Mapping[str, str]] = MappingProxyType(
     {"FatalTurnLimitedError": "It was ended: it took all the turns that it has."}
 )
-_MOST_TEXT: Final = 4_000
+_MAX_TEXT: Final = 4_000
 
 SHELL: Final = "run_shell_command"
 _SEARCH: Final = "grep_search"
@@ -138,8 +138,8 @@ _LIMITED: Final[Mapping[str, str]] = {
     **dict.fromkeys(EDITING, _NOT_CHANGED),
     _GLOB: "Only patterns for files in this folder are allowed: no path from the root, no step upwards.",
 }
-MOST_PATTERN: Final = 2_048  # characters, beyond which Gemini leaves a rule out
-_MOST_JOINED: Final = 1_500
+MAX_PATTERN: Final = 2_048  # characters, beyond which Gemini leaves a rule out
+_MAX_JOINED: Final = 1_500
 _DENY_ALL: Final = 980
 _DENY_REST: Final = 985
 _ALLOW: Final = 990
@@ -214,7 +214,7 @@ def _links(workdir: Path) -> Iterator[Path]:
     looked_at = 0
     for folder, folders, names in os.walk(workdir):
         looked_at += len(folders) + len(names)
-        if looked_at > _MOST_FILES:
+        if looked_at > _MAX_FILES:
             hint = "Run the rule in a smaller folder, or with another agent."
             raise UserError(f"{workdir} has too many files to be looked through for {TITLE}.", hint)
         yield from (file for name in (*folders, *names) if (file := Path(folder, name)).is_symlink())
@@ -326,21 +326,21 @@ class GeminiOutput(HostOutput):
         """Yield what an object on a line tells."""
         match event.get("type"):
             case "message" if event.get("role") == "assistant":
-                self._said = (self._said + word(event.get("content")))[:MOST_SAID]
+                self._said = (self._said + word(event.get("content")))[:MAX_SAID]
             case "tool_use":
                 yield from self._flush()
                 yield self._use(event)
             case "tool_result":
                 yield from self._result(event)
             case "error" if event.get("severity") == "error":
-                yield OutputEvent(OutputKind.ERROR, word(event.get("message"))[:_MOST_TEXT])
+                yield OutputEvent(OutputKind.ERROR, word(event.get("message"))[:_MAX_TEXT])
             case "result":
                 yield from self._end(event)
             case _:
                 pass
 
     def _use(self, event: Mapping[str, object]) -> OutputEvent:
-        name = word(event.get("tool_name"))[:MOST_NAME]
+        name = word(event.get("tool_name"))[:MAX_NAME]
         self.remember(event.get("tool_id"), name, event.get("parameters"))
         self._is_calling = True
         return OutputEvent(OutputKind.TOOL, brief(event.get("parameters")), name)
@@ -351,7 +351,7 @@ class GeminiOutput(HostOutput):
             self._is_calling = False
             yield OutputEvent(OutputKind.TURN)
         if error := table(event.get("error")):
-            text = word(error.get("message"))[:_MOST_TEXT]
+            text = word(error.get("message"))[:_MAX_TEXT]
             if error.get("type") in _DENIALS or text.startswith(_OUTSIDE):
                 yield OutputEvent(OutputKind.DENIED, text, name, about)
 
@@ -360,7 +360,7 @@ class GeminiOutput(HostOutput):
         yield from self._flush()
         if error := table(event.get("error")):
             known = _ERRORS.get(word(error.get("type")))
-            yield OutputEvent(OutputKind.ERROR, known or word(error.get("message"))[:_MOST_TEXT])
+            yield OutputEvent(OutputKind.ERROR, known or word(error.get("message"))[:_MAX_TEXT])
         else:
             yield OutputEvent(OutputKind.TURN)
             yield OutputEvent(OutputKind.ANSWER, said)
@@ -436,7 +436,7 @@ def _joined(patterns: Sequence[str]) -> Iterator[str]:
     """Yield the patterns as few that fit any of them, none of which is too long."""
     joined = ""
     for each in patterns:
-        if joined and len(joined) + len(each) > _MOST_JOINED:
+        if joined and len(joined) + len(each) > _MAX_JOINED:
             yield joined
             joined = ""
         joined = f"{joined}|{each}" if joined else each

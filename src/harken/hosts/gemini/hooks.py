@@ -30,13 +30,13 @@ EVENTS: Final[Mapping[HookMoment, str]] = MappingProxyType(
     }
 )
 # A session that starts may stay without a prompt for hours: it is told with the prompt, directly before the model.
-_MOST_CHARS: Final[Mapping[HookMoment, int]] = MappingProxyType(
+_MAX_CHARS: Final[Mapping[HookMoment, int]] = MappingProxyType(
     {HookMoment.PROMPT: 8_000, HookMoment.TOOL: 8_000, HookMoment.STOP: 8_000}
 )
 _VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(
     {HookMoment.PROMPT: Voice.OUTSIDE, HookMoment.TOOL: Voice.OUTSIDE, HookMoment.STOP: Voice.USER}
 )
-_MOST_STOPS: Final = 3
+_MAX_STOPS: Final = 3
 # After Esc the hook of the tool still runs, and no end of the turn follows.
 _CANCELLED: Final = ("Command was cancelled by user", "<untrusted_context>\nCommand was cancelled by user")
 
@@ -45,9 +45,9 @@ class GeminiHooks(HookAdapter):
     """The hooks of Gemini CLI."""
 
     name = NAME
-    most_chars = _MOST_CHARS
+    most_chars = _MAX_CHARS
     voices = _VOICES
-    most_stops = _MOST_STOPS
+    most_stops = _MAX_STOPS
     events = EVENTS
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:

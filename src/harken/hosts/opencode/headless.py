@@ -21,8 +21,8 @@ from harken.errors import UserError
 from harken.hosts.held import held_parts
 from harken.hosts.opencode.hooks import NAME
 from harken.hosts.run_environment import (
-    MOST_NAME,
-    MOST_TEXT,
+    MAX_NAME,
+    MAX_TEXT,
     NETWORK,
     HostOutput,
     brief,
@@ -141,7 +141,7 @@ _INHERITED: Final = frozenset(
         *("hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf"),
     )
 )
-_MOST_SAID: Final = 256_000
+_MAX_SAID: Final = 256_000
 
 
 class OpencodeSandbox(Sandbox):
@@ -315,7 +315,7 @@ class OpencodeOutput(HostOutput):
         part = table(event.get("part"))
         match event.get("type"):
             case "text":
-                self._said = word(part.get("text"))[:_MOST_SAID]
+                self._said = word(part.get("text"))[:_MAX_SAID]
                 yield OutputEvent(OutputKind.TEXT, self._said)
             case "tool_use":
                 yield from _called(part)
@@ -333,16 +333,16 @@ def _called(part: Mapping[str, object]) -> Iterator[OutputEvent]:
     state = table(part.get("state"))
     given = table(state.get("input"))
     tool = word(part.get("tool"))
-    name = (word(given.get("tool")) if tool == _INVALID else tool)[:MOST_NAME] or _INVALID
+    name = (word(given.get("tool")) if tool == _INVALID else tool)[:MAX_NAME] or _INVALID
     # What the model called that is not there is told without its arguments.
     error = word(given.get("error")) if tool == _INVALID else word(state.get("error"))
     about = "" if tool == _INVALID else target(given)
     if tool == _INVALID or error.startswith(_DENIALS) or (error and tool in _INHERITED):
-        yield OutputEvent(OutputKind.DENIED, error[:MOST_TEXT], name, about)
+        yield OutputEvent(OutputKind.DENIED, error[:MAX_TEXT], name, about)
     else:
         yield OutputEvent(OutputKind.TOOL, brief(given), name)
 
 
 def _trouble(error: Mapping[str, object]) -> str:
     text = word(table(error.get("data")).get("message")) or word(error.get("message")) or word(error.get("name"))
-    return text[:MOST_TEXT] or "opencode failed and did not say why."
+    return text[:MAX_TEXT] or "opencode failed and did not say why."

@@ -17,20 +17,20 @@ from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSampl
 from harken.sessions.events import HookEvent, HookMoment
 
 NAME: Final = "opencode"
-MOST_CHARS: Final = 8_000  # opencode has no limit of its own
-MOST_RESULTS: Final = 200
+MAX_CHARS: Final = 8_000  # opencode has no limit of its own
+MAX_RESULTS: Final = 200
 
 _VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(
     {HookMoment.PROMPT: Voice.USER, HookMoment.TOOL: Voice.OUTSIDE, HookMoment.BELL: Voice.USER}
 )
-_MOST_CHARS: Final[Mapping[HookMoment, int]] = MappingProxyType(dict.fromkeys(_VOICES, MOST_CHARS))
+_MAX_CHARS: Final[Mapping[HookMoment, int]] = MappingProxyType(dict.fromkeys(_VOICES, MAX_CHARS))
 
 
 class OpencodeHooks(HookAdapter):
     """The hooks of opencode."""
 
     name = NAME
-    most_chars = _MOST_CHARS
+    most_chars = _MAX_CHARS
     voices = _VOICES
     turn_key = "turn"
 
@@ -46,7 +46,7 @@ class OpencodeHooks(HookAdapter):
 
     def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return the text as it is: the plugin puts it into place."""
-        return HookAnswer(stdout=text) if moment in _MOST_CHARS else SILENCE
+        return HookAnswer(stdout=text) if moment in _MAX_CHARS else SILENCE
 
 
 HOOKS: Final[HookAdapter] = OpencodeHooks()
@@ -55,7 +55,7 @@ HOOKS: Final[HookAdapter] = OpencodeHooks()
 def _results(payload: Mapping[str, object]) -> tuple[str, ...] | None:
     """Return what a result of Harken's own tools carried; None of a plugin that an older version wrote."""
     found = payload.get("results")
-    return tuple(str(each) for each in found[:MOST_RESULTS]) if isinstance(found, list) else None
+    return tuple(str(each) for each in found[:MAX_RESULTS]) if isinstance(found, list) else None
 
 
 # `SAMPLES`: payloads as version 1.18.33 was seen to send them, and what each means.

@@ -19,9 +19,9 @@ from typing import Final
 
 from harken.hosts.qwen.hooks import NAME
 from harken.hosts.run_environment import (
-    MOST_CALLS,
-    MOST_SAID,
-    MOST_TEXT,
+    MAX_CALLS,
+    MAX_SAID,
+    MAX_TEXT,
     NETWORK,
     HostOutput,
     brief,
@@ -243,28 +243,28 @@ class QwenOutput(HostOutput):
 
     def _said(self, part: Mapping[str, object]) -> Iterator[OutputEvent]:
         if part.get("type") == "text" and word(part.get("text")).strip():
-            yield OutputEvent(OutputKind.TEXT, word(part.get("text"))[:MOST_SAID])
+            yield OutputEvent(OutputKind.TEXT, word(part.get("text"))[:MAX_SAID])
         elif part.get("type") == "tool_use":
-            name = word(part.get("name"))[:MOST_TEXT]
+            name = word(part.get("name"))[:MAX_TEXT]
             self.remember(part.get("id"), name, part.get("input"))
             yield OutputEvent(OutputKind.TOOL, brief(part.get("input")), name)
 
     def _result(self, part: Mapping[str, object]) -> Iterator[OutputEvent]:
-        call = word(part.get("tool_use_id"))[:MOST_TEXT]
+        call = word(part.get("tool_use_id"))[:MAX_TEXT]
         text = word(part.get("content"))
-        if part.get("is_error") is True and _DENIED.search(text) and len(self._denied) < MOST_CALLS:
+        if part.get("is_error") is True and _DENIED.search(text) and len(self._denied) < MAX_CALLS:
             self._denied.add(call)
             name, about = self.called(call)
-            yield OutputEvent(OutputKind.DENIED, text[:MOST_TEXT], name, about)
+            yield OutputEvent(OutputKind.DENIED, text[:MAX_TEXT], name, about)
 
     def _end(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
         for denial in map(table, row(event.get("permission_denials"))):
             if word(denial.get("tool_use_id")) not in self._denied:
-                name = word(denial.get("tool_name"))[:MOST_TEXT]
+                name = word(denial.get("tool_name"))[:MAX_TEXT]
                 yield OutputEvent(OutputKind.DENIED, "", name, target(denial.get("tool_input")))
         if event.get("is_error") is True:
             yield OutputEvent(
-                OutputKind.ERROR, word(table(event.get("error")).get("message"))[:MOST_TEXT] or "Qwen Code failed."
+                OutputKind.ERROR, word(table(event.get("error")).get("message"))[:MAX_TEXT] or "Qwen Code failed."
             )
         else:
-            yield OutputEvent(OutputKind.ANSWER, word(event.get("result"))[:MOST_SAID])
+            yield OutputEvent(OutputKind.ANSWER, word(event.get("result"))[:MAX_SAID])

@@ -40,7 +40,7 @@ EVENTS: Final[Mapping[HookMoment, str]] = MappingProxyType(
     }
 )
 # What wakes is wrapped as the word of a process that the session started, not of its user.
-_MOST_CHARS: Final[Mapping[HookMoment, int]] = MappingProxyType(
+_MAX_CHARS: Final[Mapping[HookMoment, int]] = MappingProxyType(
     {HookMoment.PROMPT: 8_000, HookMoment.TOOL: 8_000, HookMoment.STOP: 8_000, HookMoment.BELL: 8_000}
 )
 _VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(
@@ -52,16 +52,16 @@ _VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(
     }
 )
 # Qwen itself allows eight in a row.
-_MOST_STOPS: Final = 3
+_MAX_STOPS: Final = 3
 
 
 class QwenHooks(HookAdapter):
     """The hooks of Qwen Code."""
 
     name = NAME
-    most_chars = _MOST_CHARS
+    most_chars = _MAX_CHARS
     voices = _VOICES
-    most_stops = _MOST_STOPS
+    most_stops = _MAX_STOPS
     events = EVENTS
     turn_key = "prompt_id"
 

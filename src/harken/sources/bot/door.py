@@ -33,7 +33,7 @@ MAX_CHARS: Final = 16_384
 MAX_KID: Final = 200
 SKEW_SECONDS: Final = 300.0
 ALGORITHM: Final = "RS256"
-MOST_SECONDS: Final = 1e12  # since 1970: far beyond any real token
+MAX_SECONDS: Final = 1e12  # since 1970: far beyond any real token
 
 USED_FOR: Final = timedelta(hours=24)
 RENEWED_AFTER: Final = timedelta(hours=12)
@@ -132,7 +132,7 @@ def _check(claims: object, settings: BotSettings, now: datetime) -> None:
 
 def _seconds(claims: Mapping[str, object], name: str) -> float:
     value = claims.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST_SECONDS:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MAX_SECONDS:
         raise Forbidden("The token does not say when it is valid.")
     return float(value)
 

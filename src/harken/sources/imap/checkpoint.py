@@ -20,7 +20,7 @@ from harken.sources.feed import checkpoint_of, read_checkpoint
 
 # Mail can be moved into a folder after it came: what is read anew begins a while before the newest that was heard.
 OVERLAP: Final = timedelta(days=7)
-MOST_KNOWN: Final = 200
+MAX_KNOWN: Final = 200
 LAST_UID: Final = 0xFFFF_FFFF
 
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -87,7 +87,7 @@ def first_place(
         return ImapCheckpoint(validity=validity, last=next_uid - 1, since=since)
     latest = max((row.received_at for row in newest), default=_BEGINNING)
     known = tuple(row.message_id for row in newest if row.received_at == latest and row.message_id)
-    return ImapCheckpoint(validity=validity, last=next_uid - 1, since=latest, heard=latest, known=known[-MOST_KNOWN:])
+    return ImapCheckpoint(validity=validity, last=next_uid - 1, since=latest, heard=latest, known=known[-MAX_KNOWN:])
 
 
 def read_place(checkpoint: str) -> ImapCheckpoint | None:

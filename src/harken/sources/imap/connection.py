@@ -33,7 +33,7 @@ CONNECT_SECONDS: Final = 30.0
 QUIET_SECONDS: Final = 60.0  # how long the server may say nothing during a call
 CALL_SECONDS: Final = 300.0
 CLOSE_SECONDS: Final = 2.0
-MOST_SAID: Final = 200
+MAX_SAID: Final = 200
 HEAD_BYTES: Final = 65_536
 
 _SIZES: Final = ("RFC822.SIZE", "INTERNALDATE")
@@ -318,8 +318,8 @@ def _always(*_args: object, **_options: object) -> bool:
 
 def _said(error: Exception) -> str:
     """Return what a server said, on one line."""
-    text = " ".join(str(error).split())[: 2 * MOST_SAID]
-    said = _AROUND.sub("", text)[:MOST_SAID]
+    text = " ".join(str(error).split())[: 2 * MAX_SAID]
+    said = _AROUND.sub("", text)[:MAX_SAID]
     return "".join(char for char in said if char.isprintable()) or "without a word"
 
 

@@ -22,14 +22,14 @@ from harken.sources.imap.mime import MimePart, ParsedMail, heads, invitation_lin
 from harken.sources.imap.settings import ids_in, people_in
 
 UNVERIFIED: Final = "unverified:"  # before an address that is not proven: no rule about the address matches it
-LEAST_MAILS: Final = 3  # with the same name, before it is proposed to believe it
+MIN_MAILS: Final = 3  # with the same name, before it is proposed to believe it
 
 _DMARC: Final = re.compile(r"dmarc\s*(?:/\s*\d+\s*)?=\s*([^\s;]*)")
 _FROM: Final = re.compile(r"header\.from\s*=\s*([^\s;]+)")
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 
 FOLDED: Final = "[earlier messages folded]"
-MOST_CHARS: Final = 400_000  # in more than that nothing is looked for
+MAX_CHARS: Final = 400_000  # in more than that nothing is looked for
 
 _ANSWER: Final = re.compile(r"\s*(?:re|aw|sv|antw|odp|vs|rif|res)(?:\s?\[\d{1,4}\])?\s?:", re.IGNORECASE)
 _FORWARDED: Final = re.compile(r"\s*(?:fw|fwd|wg|tr|rv|vb|doorst|enc)\s?:", re.IGNORECASE)
@@ -69,14 +69,14 @@ ENCRYPTED: Final = "[encrypted mail: it is not shown here, open it in your mail 
 UNREADABLE: Final = "[this mail cannot be taken apart: open it in your mail program]"
 TOO_LONG: Final = "[this mail is longer than is read here: open it in your mail program]"
 BY_MACHINE: Final = "[sent by a machine]"
-MOST_ATTACHMENTS: Final = 20
-MOST_RECIPIENTS: Final = 5  # of an answer; a mail can name hundreds
-MOST_LINE: Final = 200
-MOST_REFERENCES: Final = 900  # characters; ingest keeps little more of one fact
+MAX_ATTACHMENTS: Final = 20
+MAX_RECIPIENTS: Final = 5  # of an answer; a mail can name hundreds
+MAX_LINE: Final = 200
+MAX_REFERENCES: Final = 900  # characters; ingest keeps little more of one fact
 
 _PGP: Final = re.compile(r"^-----BEGIN PGP MESSAGE-----\s*$", re.MULTILINE)
 _REPORTED: Final = ("Final-Recipient", "Action", "Status", "Diagnostic-Code", "Disposition")
-_MOST_REPORTED: Final = 10
+_MAX_REPORTED: Final = 10
 _RESULTS: Final = "authentication-results"
 # What a mail says, besides its body: two that differ in these are two mails.
 _MARKED: Final = ("subject", "reply-to", "content-type", "content-transfer-encoding")
@@ -115,7 +115,7 @@ def proposed(mails: Sequence[Sequence[str]]) -> str:
     """Return the name that checks senders in most of these mails, told the results in each; empty if none does."""
     names = Counter(name for results in mails if (name := _checker(results[0] if results else "")))
     # A few mails may carry what their senders wrote.
-    found = [name for name, count in names.items() if count >= LEAST_MAILS and 2 * count > len(mails)]
+    found = [name for name, count in names.items() if count >= MIN_MAILS and 2 * count > len(mails)]
     return found[0] if found else ""
 
 
@@ -174,7 +174,7 @@ def is_answer(subject: str, *, has_original: bool) -> bool:
 
 def fold_plain(text: str) -> str:
     """Return an answer in plain text without the earlier mails in it, and a note where they were."""
-    if len(text) > MOST_CHARS:
+    if len(text) > MAX_CHARS:
         return text
     lines = text.splitlines()
     kept: list[str] = []
@@ -196,7 +196,7 @@ def fold_plain(text: str) -> str:
 
 def fold_html(html: str) -> str:
     """Return an answer in HTML without the outermost elements that hold earlier mails, and a note where they were."""
-    if len(html) > MOST_CHARS:
+    if len(html) > MAX_CHARS:
         return html
     kept: list[str] = []
     begin, depth, inside = 0, 0, ""
@@ -385,7 +385,7 @@ def _folded(piece: MimePart, *, can_fold: bool) -> str:
 
 
 def _attached(names: Sequence[str]) -> list[str]:
-    lines = [f"[attachment: {_line(name)}]" for name in names[:MOST_ATTACHMENTS]]
+    lines = [f"[attachment: {_line(name)}]" for name in names[:MAX_ATTACHMENTS]]
     if len(names) > len(lines):
         lines.append(f"[and {len(names) - len(lines)} more attachments]")
     return lines
@@ -393,7 +393,7 @@ def _attached(names: Sequence[str]) -> list[str]:
 
 def _reported(mail: ParsedMail) -> list[str]:
     lines: list[str] = []
-    for report in mail.reports[:_MOST_REPORTED]:
+    for report in mail.reports[:_MAX_REPORTED]:
         said = [(name, _line(words(str(report.get(name, ""))))) for name in _REPORTED]
         lines += [f"{name}: {value}" for name, value in said if value]
     return ["[report about an earlier mail]", *lines] if lines else []
@@ -402,7 +402,7 @@ def _reported(mail: ParsedMail) -> list[str]:
 def _answers_go_to(mail: ParsedMail, sender: Sender) -> list[str]:
     """Return the addresses that answers go to, if not only to the sender: you must see that before one is sent."""
     named = list(dict.fromkeys(person.id for person in people_in(mail.raw("reply-to"))))
-    return [] if named == [sender.id.removeprefix(UNVERIFIED)] else named[:MOST_RECIPIENTS]
+    return [] if named == [sender.id.removeprefix(UNVERIFIED)] else named[:MAX_RECIPIENTS]
 
 
 def _is_automatic(mail: ParsedMail) -> bool:
@@ -432,7 +432,7 @@ def _meta(mail: ParsedMail, author: Sender, folder: str) -> dict[str, str]:
     said = {
         "subject": _line(mail.header("subject")),
         "folder": folder,
-        "attachments": ", ".join(_line(name) for name in mail.names[:MOST_ATTACHMENTS]),
+        "attachments": ", ".join(_line(name) for name in mail.names[:MAX_ATTACHMENTS]),
         "to": _addresses(mail, "to"),
         "copies": _addresses(mail, "cc"),
         "answers_go_to": ", ".join(_answers_go_to(mail, author)),
@@ -450,15 +450,15 @@ def _references(mail: ParsedMail) -> str:
     """Return the ids of the conversation before this mail, the newest that there is room for, oldest first."""
     kept: list[str] = []
     for each in reversed(ids_in(mail.raw("references")) or ids_in(mail.raw("in-reply-to"))):
-        if sum(len(one) + 1 for one in kept) + len(each) > MOST_REFERENCES:
+        if sum(len(one) + 1 for one in kept) + len(each) > MAX_REFERENCES:
             break
         kept.append(each)
     return " ".join(reversed(kept))
 
 
 def _addresses(mail: ParsedMail, name: str) -> str:
-    return ", ".join(person.id for person in people_in(mail.raw(name))[:MOST_ATTACHMENTS])
+    return ", ".join(person.id for person in people_in(mail.raw(name))[:MAX_ATTACHMENTS])
 
 
 def _line(text: str) -> str:
-    return " ".join(text[: 4 * MOST_LINE].split())[:MOST_LINE]
+    return " ".join(text[: 4 * MAX_LINE].split())[:MAX_LINE]

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.model import MAX_RAW_CHARS
-from harken.sources.imap.settings import MOST_HEADER
+from harken.sources.imap.settings import MAX_HEADER
 
 FALLBACK: Final = "cp1252"  # what unlabelled bytes of a mail most often are, if they are not UTF-8
 
@@ -36,8 +36,8 @@ _LARGER: Final[Mapping[str, str]] = MappingProxyType(
     {"iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "ascii": _UTF_8}
 )
 
-MOST_CALENDAR_LINES: Final = 5_000
-MOST_VALUE: Final = 300
+MAX_CALENDAR_LINES: Final = 5_000
+MAX_VALUE: Final = 300
 
 _METHODS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -55,15 +55,15 @@ _ZONE: Final = re.compile(r";TZID=(?:\"([^\"]{1,80})\"|([^;:]{1,80}))", re.IGNOR
 _MAILTO: Final = re.compile(r"(?i)mailto:")
 _WANTED: Final = frozenset({"SUMMARY", "DTSTART", "DTEND", "LOCATION", "ORGANIZER", "RRULE"})
 
-MOST_HOLDERS: Final = 100  # parts that hold other parts
-MOST_LINES: Final = 400_000  # 25 MB of an attachment are fewer
-MOST_LOOKS: Final = 10_000_000  # each line may be looked at for each part that is open
-MOST_BOUNDARIES: Final = 20_000
-MOST_LEAVES: Final = 500
-MOST_NESTED: Final = 4  # mails within mails that are read
-MOST_TEXT: Final = MAX_RAW_CHARS
-MOST_NAMED: Final = 100
-MOST_PARAMETERS: Final = 2_000  # characters of a header with parameters
+MAX_HOLDERS: Final = 100  # parts that hold other parts
+MAX_LINES: Final = 400_000  # 25 MB of an attachment are fewer
+MAX_LOOKS: Final = 10_000_000  # each line may be looked at for each part that is open
+MAX_BOUNDARIES: Final = 20_000
+MAX_LEAVES: Final = 500
+MAX_NESTED: Final = 4  # mails within mails that are read
+MAX_TEXT: Final = MAX_RAW_CHARS
+MAX_NAMED: Final = 100
+MAX_PARAMETERS: Final = 2_000  # characters of a header with parameters
 
 _CHARSET_IN_PARTS: Final = re.compile(r"\bcharset\*", re.IGNORECASE)
 _HOLDERS: Final = re.compile(rb"content-type:\s{0,5}(?:multipart|message)/", re.IGNORECASE)
@@ -148,7 +148,7 @@ def _fields(calendar: str) -> tuple[str, dict[str, str]]:
     """Return the method, and the wanted fields of the first event with what stands behind their names."""
     method, fields, is_inside = "", dict[str, str](), False
     depth = 0
-    for line in _FOLD.sub("", calendar).splitlines()[:MOST_CALENDAR_LINES]:
+    for line in _FOLD.sub("", calendar).splitlines()[:MAX_CALENDAR_LINES]:
         name = re.split(r"[;:]", line, maxsplit=1)[0].strip().upper()
         if name == "METHOD":
             method = line.partition(":")[2].strip().upper()
@@ -168,11 +168,11 @@ def _fields(calendar: str) -> tuple[str, dict[str, str]]:
 def _value(rest: str) -> str:
     # A colon inside quotes belongs to a parameter.
     is_quoted = False
-    for place, char in enumerate(rest[: 4 * MOST_VALUE]):
+    for place, char in enumerate(rest[: 4 * MAX_VALUE]):
         if char == '"':
             is_quoted = not is_quoted
         elif char == ":" and not is_quoted:
-            said = _ESCAPED.sub(lambda found: " " if found[1] in "nN" else found[1], rest[place + 1 :][:MOST_VALUE])
+            said = _ESCAPED.sub(lambda found: " " if found[1] in "nN" else found[1], rest[place + 1 :][:MAX_VALUE])
             return " ".join(said.split())
     return ""
 
@@ -241,7 +241,7 @@ class _AsItCame(Compat32):
         name, _, first = sourcelines[0].partition(":")
         rest = "".join([first.lstrip(" \t"), *sourcelines[1:]])
         is_about_content = name.lower().startswith("content-")
-        value = rest[: MOST_PARAMETERS if is_about_content else MOST_HEADER].rstrip("\r\n")
+        value = rest[: MAX_PARAMETERS if is_about_content else MAX_HEADER].rstrip("\r\n")
         # In three parts a charset comes as a tuple, on which the library's own decoding fails.
         return name[:200], _CHARSET_IN_PARTS.sub("x-charset*", value) if is_about_content else value
 
@@ -268,16 +268,13 @@ def _is_costly(raw: bytes) -> bool:
     holders = sum(1 for _ in _HOLDERS.finditer(raw))
     lines = raw.count(b"\n")
     return (
-        holders > MOST_HOLDERS
-        or lines > MOST_LINES
-        or lines * holders > MOST_LOOKS
-        or raw.count(b"\n--") > MOST_BOUNDARIES
+        holders > MAX_HOLDERS or lines > MAX_LINES or lines * holders > MAX_LOOKS or raw.count(b"\n--") > MAX_BOUNDARIES
     )
 
 
 def heads(raw: bytes) -> ParsedMail:
     """Return only the headers of a mail."""
-    begin = raw[: 64 * MOST_HEADER]
+    begin = raw[: 64 * MAX_HEADER]
     try:
         return ParsedMail(BytesParser(policy=_AsItCame()).parsebytes(begin, headersonly=True), is_whole=False)
     except (*_UNREADABLE, RecursionError):
@@ -289,11 +286,11 @@ def _read(mail: ParsedMail, whole: Message) -> None:
     mail.signed_with = _signature(whole)
     if mail.is_encrypted:
         return
-    room = MOST_TEXT
-    for part, depth in islice(_leaves(whole, 0), MOST_LEAVES):
+    room = MAX_TEXT
+    for part, depth in islice(_leaves(whole, 0), MAX_LEAVES):
         kind = part.get_content_type()
         if kind == "text/calendar":
-            mail.calendars.append(_text(part)[:MOST_TEXT])
+            mail.calendars.append(_text(part)[:MAX_TEXT])
         elif kind in _REPORTS:
             mail.reports += _inner(part)
         elif (kind in _TEXTS and not _is_attached(part)) or kind.startswith("multipart/"):
@@ -303,11 +300,11 @@ def _read(mail: ParsedMail, whole: Message) -> None:
             mail.left_out += max(0, len(text) - room)
             room -= len(mail.pieces[-1].text)
         elif kind == "message/rfc822" and (head := _head(part)):
-            hidden = "" if depth < MOST_NESTED else "\n[what it says is not shown: it is too deep in this mail]"
+            hidden = "" if depth < MAX_NESTED else "\n[what it says is not shown: it is too deep in this mail]"
             mail.pieces.append(MimePart(f"{head}{hidden}", is_inner=True))
         elif _is_encrypted(part):
             mail.is_encrypted = True
-        elif len(mail.names) < MOST_NAMED and kind not in _SIGNATURES and not _is_inline(part):
+        elif len(mail.names) < MAX_NAMED and kind not in _SIGNATURES and not _is_inline(part):
             mail.names.append(_name(part) or kind)
 
 
@@ -320,7 +317,7 @@ def _leaves(part: Message, depth: int) -> Iterator[tuple[Message, int]]:
     if kind == "message/rfc822":
         yield part, depth
         depth += 1
-        if depth > MOST_NESTED:
+        if depth > MAX_NESTED:
             return
     chosen = inner
     if kind == "multipart/alternative":

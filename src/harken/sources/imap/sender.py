@@ -31,12 +31,12 @@ from harken.errors import Forbidden, HarkenError, NeedsPerson, Unavailable, Unce
 from harken.model import Draft, Message, OutgoingReply
 from harken.sources.answers import closing_line, to_html
 from harken.sources.imap.connection import Credentials, ImapLink
-from harken.sources.imap.messages import MOST_RECIPIENTS, UNVERIFIED, is_answer, own_id_in
+from harken.sources.imap.messages import MAX_RECIPIENTS, UNVERIFIED, is_answer, own_id_in
 from harken.sources.imap.settings import LOGIN, NONE, STARTTLS, TLS, ImapSettings, MailServer, ids_in, is_address
 
 CLOSING: Final = "Written by an AI agent on my behalf."
 MAX_CHARS: Final = 100_000
-MOST_SUBJECT: Final = 300
+MAX_SUBJECT: Final = 300
 
 _OWN: Final = re.compile(r"<harken\.[0-9a-f]{32}@[^<>@\s]{1,255}>")
 
@@ -44,9 +44,9 @@ CALL_SECONDS: Final = 60.0
 SEND_SECONDS: Final = 300.0
 QUIT_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 30.0
-MOST_SAID: Final = 200
+MAX_SAID: Final = 200
 
-_LEAST: Final = 200
+_MIN: Final = 200
 _PASSING: Final = 400
 _LASTING: Final = 500
 _SIGN_IN_FIRST: Final = 530
@@ -102,11 +102,11 @@ def recipients(to: Message) -> list[str]:
     found = [each for each in named or [to.sender.id.removeprefix(UNVERIFIED)] if is_address(each)]
     if not found:
         raise Forbidden("The sender of this mail has no address that can be answered.", "write to them yourself")
-    return found[:MOST_RECIPIENTS]
+    return found[:MAX_RECIPIENTS]
 
 
 def _subject(to: Message) -> str:
-    subject = " ".join(to.meta.get("subject", "").split())[:MOST_SUBJECT]
+    subject = " ".join(to.meta.get("subject", "").split())[:MAX_SUBJECT]
     # What still looks like an encoded word would be decoded once more, with the line ends in it.
     printable = "".join(char for char in subject if char.isprintable()).replace("=?", "= ?")
     return printable if is_answer(printable, has_original=False) else f"Re: {printable}".strip()
@@ -302,7 +302,7 @@ def _answer(server: MailServer, code: int, said: str) -> HarkenError:
             f'set smtp_auth = "{LOGIN}", or take it out',
             action="take smtp_auth out of the source",
         )
-    if code < _LEAST:
+    if code < _MIN:
         return Unavailable(f"{server.host} said something that is not SMTP: {_said(said)}", "check smtp_port")
     text = f"{server.host} says {code}: {_said(said)}"
     if code < _LASTING:
@@ -311,7 +311,7 @@ def _answer(server: MailServer, code: int, said: str) -> HarkenError:
 
 
 def _said(text: str) -> str:
-    line = " ".join(text.split())[:MOST_SAID]
+    line = " ".join(text.split())[:MAX_SAID]
     return "".join(char for char in line if char.isprintable()) or "without a word"
 
 

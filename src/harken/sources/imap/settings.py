@@ -35,10 +35,10 @@ from harken.sources.settings import (
 from harken.sources.setup import SetupContext, SetupOutcome, SetupValues, SourceSetup, text_of
 from harken.times import parse_duration
 
-MOST_ADDRESSES: Final = 50
-MOST_ADDRESS: Final = 254  # characters; no mail can go to a longer one
-MOST_ID: Final = 400  # characters of a mail's own id; a longer one is not kept
-MOST_HEADER: Final = 8_000
+MAX_ADDRESSES: Final = 50
+MAX_ADDRESS: Final = 254  # characters; no mail can go to a longer one
+MAX_ID: Final = 400  # characters of a mail's own id; a longer one is not kept
+MAX_HEADER: Final = 8_000
 
 _ADDRESS: Final = re.compile(r"[^\s<>@,;:\"()\[\]\\\x00-\x20\x7f]{1,64}@[^\s<>@,;:\"()\[\]\\\x00-\x20\x7f]{1,255}")
 # Not with an encoded word in it: in a header of an answer it would be decoded, and may hold line ends.
@@ -54,7 +54,7 @@ INBOX: Final = "INBOX"
 POLL_SECONDS: Final = 60.0
 MIN_POLL_SECONDS: Final = 5.0
 MAX_POLL_SECONDS: Final = 86_400.0
-MOST_SINCE: Final = timedelta(days=366)
+MAX_SINCE: Final = timedelta(days=366)
 LAST_PORT: Final = 65_535
 IMAP_PORTS: Final[Mapping[str, int]] = MappingProxyType({TLS: 993, STARTTLS: 143, NONE: 143})
 SMTP_PORTS: Final[Mapping[str, int]] = MappingProxyType({TLS: 465, STARTTLS: 587, NONE: 25})
@@ -83,22 +83,22 @@ _ANYBODY = "Anybody can write any sender into a mail."
 
 def is_address(text: str) -> bool:
     """Whether a text is one mail address and nothing else."""
-    return len(text) <= MOST_ADDRESS and _ADDRESS.fullmatch(text) is not None and text.isprintable()
+    return len(text) <= MAX_ADDRESS and _ADDRESS.fullmatch(text) is not None and text.isprintable()
 
 
 def people_in(header: str) -> list[Sender]:
     """Return the people that a header names: the address, in small letters, and the name as it was written."""
     try:
-        pairs = getaddresses([header[:MOST_HEADER]])
+        pairs = getaddresses([header[:MAX_HEADER]])
     except (ValueError, IndexError, TypeError, RecursionError):
         return []
     # Upper and lower case are the same person, and rules about a sender are written in one of them.
-    return [Sender(address.lower(), name) for name, address in pairs[:MOST_ADDRESSES] if is_address(address)]
+    return [Sender(address.lower(), name) for name, address in pairs[:MAX_ADDRESSES] if is_address(address)]
 
 
 def ids_in(header: str) -> list[str]:
     """Return the ids of mails that a header names, in order, each once."""
-    return list(dict.fromkeys(_ID.findall(header[:MOST_HEADER])))
+    return list(dict.fromkeys(_ID.findall(header[:MAX_HEADER])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ def smtp_of(host: str) -> MailServer | None:
 
 def _span(text: str) -> str:
     try:
-        is_good = timedelta() < parse_duration(line(text)) <= MOST_SINCE
+        is_good = timedelta() < parse_duration(line(text)) <= MAX_SINCE
     except ValueError:
         is_good = False
     if not is_good:

@@ -31,17 +31,17 @@ from harken.sources.source import Batch, NamedSource, Source, SourceEntry, Sourc
 
 # Servers end a connection that says nothing for half an hour, and some routers forget it after ten minutes.
 IDLE_SECONDS: Final = 9 * 60.0
-MOST_BYTES: Final = 25_000_000  # of a mail; a longer one is announced
+MAX_BYTES: Final = 25_000_000  # of a mail; a longer one is announced
 BATCH_BYTES: Final = 8_000_000
 BATCH_MAILS: Final = 20
 PAGE: Final = 500  # mails whose size is asked for at once
 NEWEST: Final = 200  # mails whose ids are remembered of those that were there before
-MOST_SECONDS: Final = 60.0
+MAX_SECONDS: Final = 60.0
 STEADY_SECONDS: Final = 60.0
-MOST_FAILURES: Final = 3  # of reading one mail, before only its head is read
+MAX_FAILURES: Final = 3  # of reading one mail, before only its head is read
 DROPS: Final = 3  # connections in a row that end while waiting for news, before the server is asked instead
 
-MOST_FOLDERS: Final = 20
+MAX_FOLDERS: Final = 20
 NEWEST_CHECKED: Final = 20  # mails that are asked who vouches for their senders
 VOUCHER_SECONDS: Final = 10.0
 
@@ -87,7 +87,7 @@ class ImapFolderFeed(RecordedFeed):
         self._timing = timing
         self._found = ""  # what was there before anybody listened, for people
         self._place: ImapCheckpoint | None = None
-        self._backoff = Backoff(timing.chance, most_seconds=MOST_SECONDS)
+        self._backoff = Backoff(timing.chance, most_seconds=MAX_SECONDS)
         self._drops = 0
         self._is_asked = False  # the server does not push: it is asked now and then
         self._is_careful = False  # mails are read one by one
@@ -181,15 +181,15 @@ class ImapFolderFeed(RecordedFeed):
                 self._place = place
 
     async def _drafts(self, link: ImapLink, rows: Sequence[ImapRow]) -> list[Draft]:
-        small = [row.uid for row in rows if row.size <= MOST_BYTES]
+        small = [row.uid for row in rows if row.size <= MAX_BYTES]
         bodies: dict[int, bytes] | None = None
         if small and not self._is_careful:
             # If this fails, one mail may be the reason: next time they are read one by one.
             self._is_careful = True
-            bodies = await link.read(small, MOST_BYTES)
+            bodies = await link.read(small, MAX_BYTES)
         drafts: list[Draft] = []
         for row in rows:
-            if bodies is not None and row.size <= MOST_BYTES:
+            if bodies is not None and row.size <= MAX_BYTES:
                 raw = bodies.get(row.uid)
                 arrival = None if raw is None else ArrivedMail(raw=raw, received_at=row.received_at)
             else:
@@ -215,15 +215,15 @@ class ImapFolderFeed(RecordedFeed):
     async def _arrival(self, link: ImapLink, row: ImapRow) -> ArrivedMail | None:
         """Return one mail, as much of it as the server hands over; None if it is not there any more."""
         uid, times = row.uid, self._trouble[1] if self._trouble[0] == row.uid else 0
-        is_head_only = row.size > MOST_BYTES or times >= MOST_FAILURES
-        if times >= 2 * MOST_FAILURES:
+        is_head_only = row.size > MAX_BYTES or times >= MAX_FAILURES
+        if times >= 2 * MAX_FAILURES:
             # Others wait behind it, so it is announced instead.
             raw: bytes | None = (
                 f"Subject: a mail that the server does not hand over (number {uid} in {self._folder})\n\n".encode()
             )
         else:
             try:
-                found = await (link.heads([uid]) if is_head_only else link.read([uid], MOST_BYTES))
+                found = await (link.heads([uid]) if is_head_only else link.read([uid], MAX_BYTES))
             except Unavailable:
                 self._trouble = (uid, times + 1)
                 raise
@@ -332,8 +332,8 @@ async def _look(settings: ImapSettings, who: Credentials) -> str:
         every = await link.folders()
         told = "told at once" if link.can_push else f"asked every {settings.poll:g} s"
         senders = senders_line(settings, await _checks(settings, link))
-    names = ", ".join(every[:MOST_FOLDERS])
-    more = f" and {len(every) - MOST_FOLDERS} more" if len(every) > MOST_FOLDERS else ""
+    names = ", ".join(every[:MAX_FOLDERS])
+    more = f" and {len(every) - MAX_FOLDERS} more" if len(every) > MAX_FOLDERS else ""
     return f"Mails: {', '.join(counted)}; {told}. Folders: {names}{more}. {senders}"
 
 

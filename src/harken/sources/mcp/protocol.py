@@ -60,7 +60,7 @@ _SCALARS_KEPT: Final = ("id", "level", "logger", "uri", "eventId", "name")
 _TELLING: Final = frozenset({"cursor", *_TIME_KEYS, *_THREAD_KEYS, *_META_KEYS, *_SCALARS_KEPT})
 _PROTOCOL_META: Final = "io.modelcontextprotocol/"
 _PLAIN_EVENT: Final = "message"
-MOST_IN_A_BATCH: Final = 1_000
+MAX_IN_A_BATCH: Final = 1_000
 _MAX_META: Final = 24
 _MAX_META_CHARS: Final = 1_000
 
@@ -262,7 +262,7 @@ def read_frame(text: str, event: str = _PLAIN_EVENT) -> RpcFrame:
         value = decoded(text)
     except (ValueError, RecursionError):
         return RpcFrame((_raw(text, name),))
-    if isinstance(value, list) and len(value) > MOST_IN_A_BATCH:
+    if isinstance(value, list) and len(value) > MAX_IN_A_BATCH:
         # No batch of a protocol: one text, which ingest cuts, and not a flood that holds everything else up.
         return RpcFrame((_raw(text, name),))
     is_batch = isinstance(value, list) and any(isinstance(each, dict) for each in value)

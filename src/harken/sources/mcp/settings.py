@@ -42,7 +42,7 @@ _RESERVED_HEADERS: Final = frozenset(
     | {"mcp-method", "mcp-name", "mcp-protocol-version", "mcp-session-id", "transfer-encoding"}
 )
 
-LEAST_GUESSED_CHARS: Final = 16
+MIN_GUESSED_CHARS: Final = 16
 _FORMS: Final = "Keep it elsewhere and name it: env:NAME (in {file}), file:PATH or keyring:SERVICE/NAME."
 _SECRET_NAME: Final = re.compile(r"(?i).*(auth|cookie|token|secret|passw|credential|api-?key|access-?key|session).*")
 _SECRET_VALUE: Final = re.compile(r"(?i)(bearer|basic|token)\s+\S+")
@@ -302,4 +302,4 @@ def _looks_secret(name: str, value: str, context: SetupContext) -> bool:
         return True
     kinds = (str.isdigit, str.isupper, str.islower)
     is_mixed = sum(any(kind(char) for char in value) for kind in kinds) > 1
-    return len(value) >= LEAST_GUESSED_CHARS and is_mixed and _WORD.fullmatch(value) is not None
+    return len(value) >= MIN_GUESSED_CHARS and is_mixed and _WORD.fullmatch(value) is not None

@@ -41,8 +41,8 @@ from harken.sources.microsoft.responses import (
 from harken.sources.microsoft.settings import GRAPH_URL
 from harken.sources.payload import Json
 
-MOST_TRIES: Final = 5
-MOST_OF_A_PAGE: Final = 2
+MAX_TRIES: Final = 5
+MAX_OF_A_PAGE: Final = 2
 PATIENCE_SECONDS: Final = 60.0
 TOKEN_SECONDS: Final = 60.0
 MAX_WAIT_SECONDS: Final = 30.0  # for a place on a lane
@@ -193,7 +193,7 @@ class GraphClient:
             if not isinstance(link, str) or followed.total() + 1 >= most_pages:
                 return
             # Twice is a slip of the service, and the second time leads on.
-            if followed[link] >= MOST_OF_A_PAGE:
+            if followed[link] >= MAX_OF_A_PAGE:
                 raise Unavailable("The pages of Microsoft Graph go round in a circle.", "it is read again later")
             followed[link] += 1
             page = await self._page(link, None, headers, lane)
@@ -290,7 +290,7 @@ class GraphClient:
         if again.is_throttled:
             self._hold(call, seconds)
         now = self._timing.monotonic()
-        if tries.failures >= MOST_TRIES or now + seconds > tries.give_up_at:
+        if tries.failures >= MAX_TRIES or now + seconds > tries.give_up_at:
             if isinstance(again.error, Unavailable):
                 again.error.retry_after = max(again.error.retry_after, round(seconds, 3))
             raise again.error

@@ -38,7 +38,7 @@ _Account = TypeVar("_Account", bound=GraphSettings)
 
 NET_SECONDS: Final = 300.0  # between two looks while word comes
 FOLD_SECONDS: Final = 1.0  # word that comes while the feed looks is folded into one more look, so much later
-MOST_CHATS: Final = 200
+MAX_CHATS: Final = 200
 
 Wait: TypeAlias = Callable[[float], Awaitable[None]]
 
@@ -52,13 +52,13 @@ _CHAT: Final = re.compile(r"chats\('([^'/]{1,256})'\)/messages\b", re.IGNORECASE
 FEED: Final = "notices"
 # Microsoft allows three days for chats and seven for mail. What nobody could delete should not be told for that long.
 LIFE: Final = timedelta(hours=24)
-LEAST_LIFE: Final = timedelta(minutes=2)
+MIN_LIFE: Final = timedelta(minutes=2)
 LOOK_SECONDS: Final = 60.0  # a machine that slept does not know that time has passed
 FIRST_RETRY_SECONDS: Final = 60.0
 LAST_RETRY_SECONDS: Final = 900.0
-LEAST_GAP: Final = timedelta(seconds=10)  # however often Microsoft asks
-MOST_PAGES: Final = 3
-MOST_LEFTOVERS: Final = 10
+MIN_GAP: Final = timedelta(seconds=10)  # however often Microsoft asks
+MAX_PAGES: Final = 3
+MAX_LEFTOVERS: Final = 10
 END_SECONDS: Final = 2.0
 SECRET_BYTES: Final = 32
 
@@ -147,7 +147,7 @@ class ChangeSignal:
     def tell(self, chat_id: str = "") -> None:
         """Pass on that something changed, in this chat if one is named."""
         self._is_doubted = False
-        if chat_id and len(self._chats) < MOST_CHATS:
+        if chat_id and len(self._chats) < MAX_CHATS:
             self._chats.add(chat_id)
         self._rest.end()
 
@@ -376,7 +376,7 @@ class Subscriptions:
         if kept.account != self._me():
             kept.id, kept.due, kept.tended = "", None, None
         if kept.due is None and kept.tended is not None:
-            kept.due = kept.tended + LEAST_GAP
+            kept.due = kept.tended + MIN_GAP
         if kept.due is not None and now < kept.due:
             return
         kept.tended, kept.account = now, self._me()
@@ -390,7 +390,7 @@ class Subscriptions:
             # Microsoft has removed it meanwhile.
             kept.due = None
             return
-        life = min(max(granted - self._clock.now(), LEAST_LIFE), LIFE)
+        life = min(max(granted - self._clock.now(), MIN_LIFE), LIFE)
         kept.due = self._clock.now() + life / 2
         # What changed while nobody told of it is looked for now.
         kept.topic.tidings.begins()
@@ -443,10 +443,10 @@ class Subscriptions:
         ours = {kept.id for kept in self._kept}
         with suppress(HarkenError):
             found: list[str] = []
-            async with aclosing(self._client.pages(_PATH, lane="", most_pages=MOST_PAGES)) as pages:
+            async with aclosing(self._client.pages(_PATH, lane="", most_pages=MAX_PAGES)) as pages:
                 async for page in pages:
                     found += [str(row.get("id")) for row in items(page) if row.get("notificationUrl") == self._url]
-            for leftover in [each for each in found if each not in ours][:MOST_LEFTOVERS]:
+            for leftover in [each for each in found if each not in ours][:MAX_LEFTOVERS]:
                 with suppress(NotFound):
                     await self._client.delete(f"{_PATH}/{part(leftover)}", lane="")
 

@@ -44,7 +44,7 @@ ANY_TENANT: Final = "organizations"
 MIN_POLL_SECONDS: Final = 5.0
 MAX_POLL_SECONDS: Final = 86_400.0
 MAX_ADDRESS_CHARS: Final = 320
-MOST_ADDRESSES: Final = 500  # of one account; Microsoft allows fewer
+MAX_ADDRESSES: Final = 500  # of one account; Microsoft allows fewer
 _BY_PERSON: Final = ("sign_in", (DELEGATED,))
 _BY_CERTIFICATE: Final = ("sign_in", (AGENT,))
 POLL: Final = SettingKey("How often to look.", metavar="SECONDS", least=MIN_POLL_SECONDS, most=MAX_POLL_SECONDS)

@@ -18,7 +18,7 @@ from harken.sources.feed import checkpoint_of, read_checkpoint
 
 # Mail can be moved into a folder after it came: what begins again reads a while that it knows already.
 OVERLAP: Final = timedelta(days=7)
-MOST_KNOWN: Final = 200
+MAX_KNOWN: Final = 200
 
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _VERSION: Final = 1
@@ -72,7 +72,7 @@ def first_place(rows: Sequence[OutlookRow], started: datetime) -> OutlookCheckpo
     """Return where listening begins, told everything that a folder held and when we began to ask."""
     old = [row for row in rows if row.received_at is not None and row.received_at < started]
     newest = max((row.received_at for row in old if row.received_at is not None), default=_BEGINNING)
-    known = tuple(row.id for row in old if row.received_at == newest)[:MOST_KNOWN]
+    known = tuple(row.id for row in old if row.received_at == newest)[:MAX_KNOWN]
     return OutlookCheckpoint(since=newest, heard=newest, known=known)
 
 

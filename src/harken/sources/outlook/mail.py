@@ -26,7 +26,7 @@ from harken.sources.payload import Json, iso_moment, items, text_of, within
 LANE: Final = "mailbox"
 SENT: Final = "/me/mailFolders/sentitems/messages"
 UNVERIFIED: Final = "unverified:"  # before an address that is not proven: no rule about the address matches it
-MOST_RESULT_CHARS: Final = 8_000
+MAX_RESULT_CHARS: Final = 8_000
 
 _AUTH_AS: Final = "x-ms-exchange-organization-authas"
 _RESULTS: Final = "authentication-results"
@@ -40,17 +40,17 @@ CHANNEL: Final = "email"
 BY_GRAPH: Final = "graph:"  # how the upstream id of a mail begins that has none of its own
 BY_MAIL: Final = "mail:"  # how all others begin: then a mark of what it says, and its own id
 MARK_CHARS: Final = 32
-MOST_ID: Final = 900  # characters of a mail's own id in its upstream id; ingest keeps little more
+MAX_ID: Final = 900  # characters of a mail's own id in its upstream id; ingest keeps little more
 SERVICE_ID: Final = "graph_id"  # in `meta`: what the service calls the mail
 UNPROVEN: Final = "[it is not proven that this mail is from {}]"
 ENCRYPTED: Final = "[encrypted mail: it is not shown here, open it in Outlook]"
 UNREADABLE: Final = "[this mail cannot be read here, open it in Outlook; it begins:]"
 NOBODY: Final = "unknown"
 UNREAD: Final = "[a mail came that cannot be read here: open it in Outlook]"
-MOST_TEXT: Final = MAX_RAW_CHARS
-MOST_ATTACHMENTS: Final = 20
-MOST_NAME: Final = 200
-MOST_ANSWERED: Final = 5  # addresses that are told; a mail can name hundreds
+MAX_TEXT: Final = MAX_RAW_CHARS
+MAX_ATTACHMENTS: Final = 20
+MAX_NAME: Final = 200
+MAX_ANSWERED: Final = 5  # addresses that are told; a mail can name hundreds
 
 OUTSIDE: Final = (
     *("id", "internetMessageId", "subject", "from", "sender", "replyTo", "toRecipients", "ccRecipients"),
@@ -78,10 +78,10 @@ _MEETING: Final[Mapping[str, str]] = {
 }
 
 FOLDED: Final = "[earlier messages folded]"
-MOST_CHARS: Final = 400_000  # of markup; in more than that nothing is looked for
+MAX_CHARS: Final = 400_000  # of markup; in more than that nothing is looked for
 KEPT_LEVELS: Final = 1
-MOST_DEPTH: Final = 500  # of elements in each other; no mail program writes as many
-MOST_STEPS: Final = 10_000_000  # of the parser, which may go through all that is open at each tag
+MAX_DEPTH: Final = 500  # of elements in each other; no mail program writes as many
+MAX_STEPS: Final = 10_000_000  # of the parser, which may go through all that is open at each tag
 
 _ANSWER: Final = re.compile(r"\s*(?:re|aw|sv|antw|odp|vs|rif|res)(?:\s?\[\d{1,4}\])?\s?:", re.IGNORECASE)
 _FORWARDED: Final = re.compile(r"\s*(?:fw|fwd|wg|tr|rv|vb|doorst|enc)\s?:", re.IGNORECASE)
@@ -103,7 +103,7 @@ _PLAIN_SEPARATOR: Final = re.compile(
 )
 _TAG: Final = re.compile(r"<(/?)([a-z][^\s/>]{0,20})", re.IGNORECASE)
 _WORD: Final = re.compile(r"\w")
-_MOST_HEADS: Final = 50  # lines that may begin the head of a mail
+_MAX_HEADS: Final = 50  # lines that may begin the head of a mail
 _HEAD_PIECES: Final = 40
 _HEAD_CHARS: Final = 300
 _HEAD_LINES: Final = 8
@@ -120,8 +120,8 @@ def is_proven(headers: Sequence[tuple[str, str]], address: str) -> bool:
 
 def _is_pass(results: str, domain: str) -> bool:
     # Comments hold words of the sender.
-    bare = _COMMENT.sub(" ", results[:MOST_RESULT_CHARS].lower())
-    if not domain or len(results) > MOST_RESULT_CHARS or any(sign in bare for sign in '()"\\'):
+    bare = _COMMENT.sub(" ", results[:MAX_RESULT_CHARS].lower())
+    if not domain or len(results) > MAX_RESULT_CHARS or any(sign in bare for sign in '()"\\'):
         return False
     findings = [found for piece in bare.split(";") if (found := _FINDING.match(piece.strip()))]
     # Each is said once. If one is there twice, somebody got their own words into it, so all of them count.
@@ -220,7 +220,7 @@ def draft_of(
         sent_at=iso_moment(text_of(mail, "receivedDateTime")),
         meta=_meta(mail, author, folder),
         is_question=_expects_answer(mail, author, addresses),
-        left_out=0 if is_encrypted(mail) else max(0, len(body_of(mail)) - MOST_TEXT),
+        left_out=0 if is_encrypted(mail) else max(0, len(body_of(mail)) - MAX_TEXT),
     )
 
 
@@ -261,7 +261,7 @@ def upstream_id(mail: Json, sender: Sender) -> str:
     for piece in (own, sender.id, text_of(mail, "subject"), body_of(mail) or text_of(mail, "bodyPreview")):
         encoded = piece.encode("utf-8", "surrogatepass")
         digest.update(len(encoded).to_bytes(8, "big") + encoded)
-    return f"{BY_MAIL}{digest.hexdigest()[:MARK_CHARS]}:{own[:MOST_ID]}"
+    return f"{BY_MAIL}{digest.hexdigest()[:MARK_CHARS]}:{own[:MAX_ID]}"
 
 
 def own_id(mail: Json) -> str:
@@ -330,7 +330,7 @@ def _said(mail: Json, sender: Sender) -> tuple[str, TextFormat]:
     if "body" not in mail:
         begins = text_of(mail, "bodyPreview")
         return "\n".join([*said, *([UNREADABLE, begins] if begins else [UNREAD])]), TextFormat.PLAIN
-    body = written = body_of(mail)[:MOST_TEXT]
+    body = written = body_of(mail)[:MAX_TEXT]
     if is_answer(subject, has_original=bool(_header(mail, "in-reply-to"))):
         body = fold_html(written) if is_html(mail) else fold_plain(written)
     # Said here too: the note in its place may stand where nobody sees it.
@@ -346,8 +346,8 @@ def _answered_at(mail: Json) -> list[str]:
     named = list(dict.fromkeys(_line(person.id) for person in _people(mail.get("replyTo"))))
     if not named or named == [_line(_author(mail).id)]:
         return []
-    more = [f"and {len(named) - MOST_ANSWERED} more"] if len(named) > MOST_ANSWERED else []
-    return [*named[:MOST_ANSWERED], *more]
+    more = [f"and {len(named) - MAX_ANSWERED} more"] if len(named) > MAX_ANSWERED else []
+    return [*named[:MAX_ANSWERED], *more]
 
 
 def _meeting(mail: Json) -> list[str]:
@@ -376,7 +376,7 @@ def _when(said: Mapping[str, object], which: str) -> str:
 
 def _attached(mail: Json) -> list[str]:
     seen = [each for each in items(mail, "attachments") if each.get("isInline") is not True]
-    names = [_line(text_of(each, "name")) or "without a name" for each in seen[:MOST_ATTACHMENTS]]
+    names = [_line(text_of(each, "name")) or "without a name" for each in seen[:MAX_ATTACHMENTS]]
     lines = [f"[attachment: {name}]" for name in names]
     if len(seen) > len(names):
         lines.append(f"[and {len(seen) - len(names)} more attachments]")
@@ -386,14 +386,14 @@ def _attached(mail: Json) -> list[str]:
 
 
 def _meta(mail: Json, author: Sender, folder: str) -> dict[str, str]:
-    names = ", ".join(_line(text_of(each, "name")) for each in items(mail, "attachments")[:MOST_ATTACHMENTS])
+    names = ", ".join(_line(text_of(each, "name")) for each in items(mail, "attachments")[:MAX_ATTACHMENTS])
     by = _person(mail.get("sender"))
     said = {
         "subject": _line(text_of(mail, "subject")),
         "folder": folder,
         "attachments": names,
-        "to": ", ".join(person.id for person in _people(mail.get("toRecipients"))[:MOST_ATTACHMENTS]),
-        "copies": ", ".join(person.id for person in _people(mail.get("ccRecipients"))[:MOST_ATTACHMENTS]),
+        "to": ", ".join(person.id for person in _people(mail.get("toRecipients"))[:MAX_ATTACHMENTS]),
+        "copies": ", ".join(person.id for person in _people(mail.get("ccRecipients"))[:MAX_ATTACHMENTS]),
         "answers_go_to": ", ".join(_answered_at(mail)),
         "sent_by": by.id if by and by.id != author.id else "",
         SERVICE_ID: text_of(mail, "id"),
@@ -424,7 +424,7 @@ def _header(mail: Json, name: str) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(text[: 4 * MOST_NAME].split())[:MOST_NAME]
+    return " ".join(text[: 4 * MAX_NAME].split())[:MAX_NAME]
 
 
 def _list(value: object) -> Iterable[object]:
@@ -464,7 +464,7 @@ def above_quotes_plain(text: str) -> str:
 
 
 def _folded_plain(text: str, kept_levels: int) -> str:
-    if len(text) > MOST_CHARS:
+    if len(text) > MAX_CHARS:
         return text
     lines = text.splitlines()
     kept: list[str] = []
@@ -501,7 +501,7 @@ def _is_plain_head(lines: Sequence[str], place: int) -> bool:
 
 def _folded(html: str, kept_levels: int) -> str:
     """Return the markup without deeper quotes; empty if there are none, or if nothing else is said."""
-    if len(html) > MOST_CHARS:
+    if len(html) > MAX_CHARS:
         return ""
     source = _FORMATTING.sub(r"<\1span", html)
     if not _is_affordable(source):
@@ -533,7 +533,7 @@ def _is_affordable(source: str) -> bool:
         still_open[name] = count + step
         depth += step
         deepest = max(deepest, depth)
-    return deepest <= MOST_DEPTH and tags * deepest <= MOST_STEPS
+    return deepest <= MAX_DEPTH and tags * deepest <= MAX_STEPS
 
 
 def _cut(node: LexborNode, root: LexborNode) -> None:
@@ -618,7 +618,7 @@ class _QuoteSearch:
         """Whether an earlier mail begins here: Outlook puts those last, in no element of their own."""
         if tag == "div":
             return (node.attributes.get("id") or "").lower() in _SEPARATORS
-        if tag != "-text" or self.lines >= _MOST_HEADS or not _FROM.match((node.text_content or "")[:_HEAD_CHARS]):
+        if tag != "-text" or self.lines >= _MAX_HEADS or not _FROM.match((node.text_content or "")[:_HEAD_CHARS]):
             return False
         self.lines += 1
         return _names_all(_text_from(node))

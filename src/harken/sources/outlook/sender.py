@@ -46,7 +46,7 @@ from harken.sources.payload import Json, items
 MAX_CHARS: Final = 100_000
 LOOK_AGAIN_SECONDS: Final = 30.0
 LOOKED_FOR: Final = timedelta(minutes=5)  # after a try that may have worked, before it is sent again
-MOST_PAGES: Final = 20
+MAX_PAGES: Final = 20
 PAGE: Final = 10  # mails with their whole text: an answer of the service has a limit
 
 _TOLD: Final = "id,internetMessageId,conversationId,from,sender,isDraft"
@@ -148,7 +148,7 @@ class OutlookSender:
             "$top": str(PAGE),
         }
         has_more = False
-        pages = self._client.pages(SENT, params, lane=LANE, most_pages=MOST_PAGES)
+        pages = self._client.pages(SENT, params, lane=LANE, most_pages=MAX_PAGES)
         async with aclosing(pages):
             async for page in pages:
                 for mail in items(page):

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from msgspec.structs import force_setattr
 
 from harken.errors import UserError
-from harken.sources.microsoft.settings import MOST_ADDRESSES, AccountSetup, GraphSettings, mail_address
+from harken.sources.microsoft.settings import MAX_ADDRESSES, AccountSetup, GraphSettings, mail_address
 from harken.sources.settings import SettingKey, WrongSetting
 
 INBOX: Final = "inbox"
@@ -52,8 +52,8 @@ class OutlookSettings(GraphSettings, frozen=True, kw_only=True):
     def check(self) -> None:
         """Refuse more addresses than an account can have."""
         super().check()
-        if len(self.addresses) > MOST_ADDRESSES:
-            raise UserError(f"{self.dotted('addresses')} is too long.", f"Name at most {MOST_ADDRESSES} addresses.")
+        if len(self.addresses) > MAX_ADDRESSES:
+            raise UserError(f"{self.dotted('addresses')} is too long.", f"Name at most {MAX_ADDRESSES} addresses.")
 
 
 read_settings: Final = OutlookSettings.read

@@ -38,7 +38,7 @@ from harken.sources.microsoft.client import DELTA_LINK, GraphClient
 from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic
 from harken.sources.microsoft.responses import MissingScope, PositionGone
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.settings import MOST_ADDRESSES, mail_address
+from harken.sources.microsoft.settings import MAX_ADDRESSES, mail_address
 from harken.sources.outlook.checkpoint import OVERLAP, OutlookCheckpoint, OutlookRow, first_place, read_place
 from harken.sources.outlook.mail import (
     LANE,
@@ -61,10 +61,10 @@ from harken.sources.payload import Json, items
 from harken.sources.source import Batch, Source, SourceEntry
 
 PAGE: Final = 500
-MOST_PAGES: Final = 2_000
-MOST_AT_ONCE: Final = 10  # mails that are read before they are stored
-MOST_FAILURES: Final = 3  # of reading one mail, before only its outside is asked for
-MOST_TRIES: Final = 6  # before it is asked whether only that mail cannot be had
+MAX_PAGES: Final = 2_000
+MAX_AT_ONCE: Final = 10  # mails that are read before they are stored
+MAX_FAILURES: Final = 3  # of reading one mail, before only its outside is asked for
+MAX_TRIES: Final = 6  # before it is asked whether only that mail cannot be had
 
 _CHANGES: Final[Mapping[str, str]] = {"changeType": "created", "$select": "id,receivedDateTime"}
 # Asked in this order, until one is not too much: everything, without the attachments, only the outside.
@@ -167,8 +167,8 @@ class OutlookFolderFeed(RecordedFeed):
         try:
             while True:
                 found = await self._steadily(partial(self._look, place))
-                for begin in range(0, len(found.news), MOST_AT_ONCE):
-                    yield Batch(drafts=await self._drafts(found.news[begin : begin + MOST_AT_ONCE]))
+                for begin in range(0, len(found.news), MAX_AT_ONCE):
+                    yield Batch(drafts=await self._drafts(found.news[begin : begin + MAX_AT_ONCE]))
                 if not found.place.is_of(self._me()):
                     continue  # somebody else signed in meanwhile: what was asked for since is not theirs
                 if found.place != place:
@@ -245,7 +245,7 @@ class OutlookFolderFeed(RecordedFeed):
         rows: list[OutlookRow] = []
         link: object = None
         prefer = {"Prefer": f"odata.maxpagesize={PAGE}"}
-        pages = self._client.pages(path, params, lane=LANE, most_pages=MOST_PAGES, headers=prefer)
+        pages = self._client.pages(path, params, lane=LANE, most_pages=MAX_PAGES, headers=prefer)
         async with aclosing(pages):
             async for page in pages:
                 value = page.get("value")
@@ -262,11 +262,11 @@ class OutlookFolderFeed(RecordedFeed):
 
     async def _draft(self, row: OutlookRow, failures: int) -> Draft | None:
         try:
-            mail = await (self._mail(row) if failures < MOST_FAILURES else self._broken_mail(row))
+            mail = await (self._mail(row) if failures < MAX_FAILURES else self._broken_mail(row))
         except MissingScope:
             raise
         except (NeedsPerson, Unavailable) as error:
-            if (isinstance(error, Unavailable) and failures < MOST_TRIES) or not await self._is_readable():
+            if (isinstance(error, Unavailable) and failures < MAX_TRIES) or not await self._is_readable():
                 raise
             # Only this mail cannot be had: others wait behind it, and the person must know of it.
             mail = unread(row)
@@ -442,7 +442,7 @@ class OwnAddresses:
 def addresses_in(told: Json) -> frozenset[str]:
     """Return the mail addresses in what the service says of an account; what is none is left out."""
     proxies = told.get("proxyAddresses")
-    listed = proxies[:MOST_ADDRESSES] if isinstance(proxies, list) else []
+    listed = proxies[:MAX_ADDRESSES] if isinstance(proxies, list) else []
     by_mail = [each[len(_BY_MAIL) :] for each in listed if isinstance(each, str) and _is_by_mail(each)]
     texts = [told.get("mail"), told.get("userPrincipalName"), *by_mail]
     return frozenset(filter(None, (mail_address(text) for text in texts if isinstance(text, str))))

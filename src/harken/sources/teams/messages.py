@@ -24,7 +24,7 @@ CHANNEL: Final = "teams"
 MAX_ATTACHMENTS: Final = 20
 MAX_NAME_CHARS: Final = 200
 MAX_QUOTE_CHARS: Final = 4_000
-MOST_MILLIS: Final = 200_000_000_000_000  # beyond, a time cannot be reckoned with
+MAX_MILLIS: Final = 200_000_000_000_000  # beyond, a time cannot be reckoned with
 
 _QUOTES: Final = frozenset({"messageReference", "forwardedMessageReference"})
 _CARD: Final = "application/vnd.microsoft.card."
@@ -181,7 +181,7 @@ def millis(stamp: str) -> int:
     except (ValueError, OverflowError):
         return 0
     found = since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
-    return found if 0 <= found < MOST_MILLIS else 0
+    return found if 0 <= found < MAX_MILLIS else 0
 
 
 def _text(json: Json) -> tuple[str, TextFormat]:

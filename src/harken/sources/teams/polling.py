@@ -39,11 +39,11 @@ from harken.sources.teams.messages import (
 )
 from harken.sources.teams.settings import TeamsSettings
 
-MOST_HELD: Final = 6_000  # messages of a chat
-MOST_DOUBLINGS: Final = 6
+MAX_HELD: Final = 6_000  # messages of a chat
+MAX_DOUBLINGS: Final = 6
 
 PAGE: Final = 50
-MOST_LIST_PAGES: Final = 100
+MAX_LIST_PAGES: Final = 100
 PAGES_AT_ONCE: Final = 5  # of one chat: a page takes a second, and the other chats wait meanwhile
 
 _LIST: Final[Mapping[str, str]] = MappingProxyType(
@@ -54,17 +54,17 @@ _LIST: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
-MOST_REFUSALS: Final = 3
-MOST_TROUBLES: Final = 5
-MOST_LATE: Final = 2
+MAX_REFUSALS: Final = 3
+MAX_TROUBLES: Final = 5
+MAX_LATE: Final = 2
 # Until it is tried again, each time longer: a chat may let us in soon after it was made, or have been left for good.
 REFUSED_SECONDS: Final = (60.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0)
 TROUBLED_SECONDS: Final = (30.0, 60.0, 120.0)
 
-MOST_BEHIND: Final = 20  # looks; a message may be older than what one may see of a chat
-MOST_IN_ALL: Final = 20_000  # messages of all chats that are held before they are passed on
+MAX_BEHIND: Final = 20  # looks; a message may be older than what one may see of a chat
+MAX_IN_ALL: Final = 20_000  # messages of all chats that are held before they are passed on
 LOOKED_AT_SECONDS: Final = 3_600.0  # how long after something happened in a chat its edits are looked for
-MOST_CLOSE: Final = 6  # chats, those that were active last, that are looked at in every round
+MAX_CLOSE: Final = 6  # chats, those that were active last, that are looked at in every round
 CLOSE_LOOK_SECONDS: Final = 4.0  # rounds may follow each other quickly, when somebody tells of changes
 SOONEST_LOOK_SECONDS: Final = 30.0  # for the others, the less the longer they are quiet
 LATEST_LOOK_SECONDS: Final = 600.0
@@ -74,7 +74,7 @@ _AGE_PER_LOOK: Final = 8
 
 OVERLAP_MS: Final = 10_000
 KEPT_MS: Final = 2 * 3_600_000
-MOST_BACK_MS: Final = 3 * 86_400_000  # how much of what came after an old sign-in a new source begins with
+MAX_BACK_MS: Final = 3 * 86_400_000  # how much of what came after an old sign-in a new source begins with
 
 _VERSION: Final = 1
 
@@ -95,7 +95,7 @@ class ChatBacklog:
     after: int
     before: int = 0  # what changed from here on is left for later; 0: nothing is
     later: tuple[int, ...] = ()  # where the parts after this one end
-    most_held: int = MOST_HELD
+    most_held: int = MAX_HELD
     is_part: bool = False  # it is known to be small enough
     found: dict[str, ChatMessage] = field(default_factory=dict[str, ChatMessage])
     oldest: int = 0  # whatever changed between this and `before` was found
@@ -133,7 +133,7 @@ class ChatBacklog:
             self.doublings = 0
             return True
         self.doublings += 1
-        return self.doublings <= MOST_DOUBLINGS
+        return self.doublings <= MAX_DOUBLINGS
 
     def changes(self) -> ChatChanges:
         """Return what was found, once all of it is there."""
@@ -152,7 +152,7 @@ class ChatBacklog:
 async def list_chats(client: GraphClient, reaches_further: Callable[[Sequence[TeamsChat]], bool]) -> list[TeamsChat]:
     """Return the chats with the newest messages, page after page as long as the next can hold something new."""
     found: dict[str, TeamsChat] = {}
-    async with aclosing(client.pages("/me/chats", _LIST, lane=CHATS, most_pages=MOST_LIST_PAGES)) as pages:
+    async with aclosing(client.pages("/me/chats", _LIST, lane=CHATS, most_pages=MAX_LIST_PAGES)) as pages:
         async for page in pages:
             shown = [chat for chat in map(read_chat, items(page)) if chat is not None]
             # What moves up while we read is on two pages: the first had the newer state.
@@ -232,7 +232,7 @@ class ChatBackoff:
     def failed(self, chat: TeamsChat, error: HarkenError) -> bool:
         """Take note of a failure, and return whether the chat is left alone now."""
         is_refused = not isinstance(error, Unavailable)
-        most = MOST_REFUSALS if is_refused else MOST_LATE if isinstance(error, ChatTimeout) else MOST_TROUBLES
+        most = MAX_REFUSALS if is_refused else MAX_LATE if isinstance(error, ChatTimeout) else MAX_TROUBLES
         self._failures[chat.id] += 1
         before = self._left.get(chat.id)
         if self._failures[chat.id] < most and (before is None or not before.times):
@@ -419,7 +419,7 @@ class ChatPoll:
     def _has_room_for(self, chat: TeamsChat) -> bool:
         """Whether what is held of other chats leaves room: else those are read to their end first."""
         held = {chat_id: len(backlog.found) for chat_id, backlog in self._backlogs.items()}
-        return sum(held.values()) <= MOST_IN_ALL or chat.id == max(held, key=held.__getitem__)
+        return sum(held.values()) <= MAX_IN_ALL or chat.id == max(held, key=held.__getitem__)
 
     def _is_wanted(self, chat: TeamsChat) -> bool:
         names = {chat.id.casefold(), chat.topic.casefold()}
@@ -435,8 +435,8 @@ class ChatPoll:
         ]
         recent = [each for each in recent if self._is_wanted(each[1]) and each[1].id not in self._patience.left]
         recent.sort(key=lambda each: each[0].active_at, reverse=True)
-        close = [each for each in recent[:MOST_CLOSE] if now - each[0].looked_at >= CLOSE_LOOK_SECONDS]
-        turns = [each for each in recent[MOST_CLOSE:] if now - each[0].looked_at >= _rest(now - each[0].active_at)]
+        close = [each for each in recent[:MAX_CLOSE] if now - each[0].looked_at >= CLOSE_LOOK_SECONDS]
+        turns = [each for each in recent[MAX_CLOSE:] if now - each[0].looked_at >= _rest(now - each[0].active_at)]
         turns.sort(key=lambda each: each[0].looked_at)
         due = [chat for _, chat in (*close, *turns[:LOOKS_AT_ONCE])]
         return [chat for chat in due if chat.id not in others]
@@ -494,7 +494,7 @@ class ChatPoll:
             self._behind.pop(chat.id, None)
             return False
         self._behind[chat.id] += 1
-        return self._behind[chat.id] <= MOST_BEHIND
+        return self._behind[chat.id] <= MAX_BEHIND
 
     def _note_activity(self, chat_id: str, *, is_active: bool) -> None:
         now = self._monotonic()
@@ -542,7 +542,7 @@ class TeamsCheckpoint(msgspec.Struct):
         """
         chats = list(chats)
         newest = max((chat.last_at for chat in chats), default=0)
-        start = max(since, newest - MOST_BACK_MS) if since else newest
+        start = max(since, newest - MAX_BACK_MS) if since else newest
         latest = {
             chat.id: ChatCheckpoint(start, chat.gate) for chat in chats if start - OVERLAP_MS < chat.last_at <= start
         }

@@ -37,9 +37,9 @@ from harken.sources.teams.messages import (
 from harken.sources.teams.settings import TeamsSettings
 
 FEW_PAGES: Final = 4  # where nothing can be there that must be found
-MOST_PAGES: Final = 100
-MOST_REMEMBERED: Final = 1_000  # answers and places
-MOST_CLEARED: Final = 3  # of one message: each daemon that ended may have left one
+MAX_PAGES: Final = 100
+MAX_REMEMBERED: Final = 1_000  # answers and places
+MAX_CLEARED: Final = 3  # of one message: each daemon that ended may have left one
 LOOK_AGAIN_SECONDS: Final = 15.0
 SETTLED: Final = timedelta(seconds=60)  # by then a try that got no answer is in the chat, or will never be
 
@@ -210,7 +210,7 @@ class TeamsSender:
             stay = {each.removeprefix(upstream_id(chat_id, "")) for each in answers} | {
                 self._answers.get(message.id, "")
             }
-            for _ in range(MOST_CLEARED):
+            for _ in range(MAX_CLEARED):
                 place = (await self._look_for_place(message, frozenset(stay))).place
                 if not place:
                     return
@@ -316,7 +316,7 @@ class TeamsSender:
         after = _said_at(reply.to)
         if reply.created_at is not None:
             after = max(after, reply.created_at - (_PLACED if self._settings.placeholder else _SKEW))
-        return await self._look(reply.to, mark, after, FEW_PAGES if reply.tried_at is None else MOST_PAGES)
+        return await self._look(reply.to, mark, after, FEW_PAGES if reply.tried_at is None else MAX_PAGES)
 
     async def _look_for_place(self, message: Message, but: frozenset[str] = frozenset()) -> SentLookup:
         return await self._look(message, "", _said_at(message), FEW_PAGES, but)
@@ -367,5 +367,5 @@ def _uncertain() -> Uncertain:
 
 def _remember(known: dict[MessageId, str], message: MessageId, upstream: str) -> None:
     known[message] = upstream
-    if len(known) > MOST_REMEMBERED:
+    if len(known) > MAX_REMEMBERED:
         del known[next(iter(known))]

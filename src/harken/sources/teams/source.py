@@ -40,10 +40,10 @@ from harken.sources.teams.settings import TeamsSettings, read_settings
 FEED: Final = "chats"
 CHATS_AT_ONCE: Final = 16
 MAX_WAIT_SECONDS: Final = 900.0
-LEAST_WAIT_SECONDS: Final = 1.0
+MIN_WAIT_SECONDS: Final = 1.0
 PAGE: Final = 50
 
-_MOST_DOUBLINGS: Final = 3
+_MAX_DOUBLINGS: Final = 3
 
 
 class TeamsSource(AccountSource[TeamsSettings, "ChatsFeed"]):
@@ -136,7 +136,7 @@ class ChatsFeed(RecordedFeed):
                 raise
             except HarkenError as error:
                 self._failures += 1
-                longest = self._settings.poll * 2.0**_MOST_DOUBLINGS
+                longest = self._settings.poll * 2.0**_MAX_DOUBLINGS
                 asked = error.retry_after if isinstance(error, Unavailable) else 0.0
                 seconds = max(doubled(self._settings.poll, self._failures - 1, longest), asked)
                 seconds = min(seconds, MAX_WAIT_SECONDS)
@@ -151,7 +151,7 @@ class ChatsFeed(RecordedFeed):
 
     async def _rest(self, begun: float) -> None:
         used = self._timing.monotonic() - begun
-        seconds = max(self._settings.poll - used, LEAST_WAIT_SECONDS)
+        seconds = max(self._settings.poll - used, MIN_WAIT_SECONDS)
         self._health.due_in(self.tidings.seconds(seconds))
         await self.tidings.rest(self._timing.wait, seconds)
 

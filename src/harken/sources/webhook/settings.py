@@ -38,12 +38,12 @@ from harken.sources.webhook.presets.generic import (
 
 KIND: Final = "webhook"
 PATH: Final = "/hooks/"
-MAX_BYTES: Final = 5 << 20
-LEAST_BYTES: Final = 1 << 10
-MOST_BYTES: Final = 25 << 20
+DEFAULT_MAX_BYTES: Final = 5 << 20
+MIN_BYTES: Final = 1 << 10
+MAX_BYTES: Final = 25 << 20
 WINDOW_SECONDS: Final = 300.0
-LEAST_WINDOW: Final = 1.0
-MOST_WINDOW: Final = 86_400.0
+MIN_WINDOW: Final = 1.0
+MAX_WINDOW: Final = 86_400.0
 MAX_SECRETS: Final = 8
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -91,9 +91,11 @@ class WebhookSettings(SourceSettings, frozen=True, kw_only=True):
             "Keep only this channel; else all.", wanted=_CHANNELS, flag="--channel", metavar="CHANNEL", read=_channel
         ),
     ] = frozenset()
-    max_bytes: Annotated[int, SettingKey("How long a post may be.", least=LEAST_BYTES, most=MOST_BYTES)] = MAX_BYTES
+    max_bytes: Annotated[int, SettingKey("How long a post may be.", least=MIN_BYTES, most=MAX_BYTES)] = (
+        DEFAULT_MAX_BYTES
+    )
     window: Annotated[
-        float, SettingKey("How far a signed time may be away from now.", least=LEAST_WINDOW, most=MOST_WINDOW)
+        float, SettingKey("How far a signed time may be away from now.", least=MIN_WINDOW, most=MAX_WINDOW)
     ] = WINDOW_SECONDS
     scheme: Annotated[
         Literal["hmac-sha256", "hmac-sha1", "token", "bearer"],

@@ -49,7 +49,7 @@ from harken.sources.webhook.preset import (
 from harken.sources.webhook.settings import KIND, WebhookSettings, read_settings
 
 LARGE_THREADS: Final = 2
-MOST_LEFT_OUT: Final = 10_000
+MAX_LEFT_OUT: Final = 10_000
 UNREADY_SECONDS: Final = 60.0
 MIN_SECRET_CHARS: Final = 8
 MIN_KEY_BYTES: Final = 8
@@ -141,7 +141,7 @@ class WebhookDoor:
 
     def _leave_out(self, body: str) -> None:
         """Remember a body that was skipped: under another name it is no news either."""
-        if len(self._left_out) >= MOST_LEFT_OUT:
+        if len(self._left_out) >= MAX_LEFT_OUT:
             del self._left_out[next(iter(self._left_out))]
         self._left_out[body] = None
 

@@ -56,7 +56,7 @@ class RuleStore(Protocol):
     async def unjudged(self, after: int, limit: int) -> Sequence[tuple[int, Message]]:
         """Return messages after a place in the order of receipt, with their places, oldest first.
 
-        Nothing of trials; deletions are left out. Up to `MOST_READ_CHARS` of text.
+        Nothing of trials; deletions are left out. Up to `MAX_READ_CHARS` of text.
         """
         ...
 
@@ -94,7 +94,7 @@ class ActionStore(Protocol):
     """What matches asked for, and what the person asked for by hand. Changes ring for `ACTIONS`."""
 
     async def add(self, message: MessageId, order: Order, by: str, *, key: str = "") -> Action:
-        """Queue an action that no rule asked for. Raises `Forbidden` when `MOST_WAITING` wait already.
+        """Queue an action that no rule asked for. Raises `Forbidden` when `MAX_WAITING` wait already.
 
         With a `key` that was used before, returns that action and changes nothing.
         """

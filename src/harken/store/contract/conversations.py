@@ -16,10 +16,10 @@ from typing import Final, Protocol
 
 from harken.model import Message, MessageId
 
-MOST_WALKED: Final = 2_000
+MAX_WALKED: Final = 2_000
 """Of what is narrowed down (unread, for you) the newest so many conversations are looked at."""
 
-MOST_UNREAD_COUNTED: Final = 100
+MAX_UNREAD_COUNTED: Final = 100
 
 
 class ConversationState(StrEnum):
@@ -54,7 +54,7 @@ class ConversationKey:
 class MailConversation:
     """A conversation: how many messages it has, the newest of them, and where the person put it.
 
-    `unread` is counted among its newest `MOST_UNREAD_COUNTED`. `is_marked`: it counts as unread, because the person
+    `unread` is counted among its newest `MAX_UNREAD_COUNTED`. `is_marked`: it counts as unread, because the person
     wants that. `is_asked`: somebody in it waits for an answer. `position` is what to ask `before` for what follows.
     """
 

@@ -24,7 +24,7 @@ from harken.model import (
 
 AUDIBLE = frozenset(Attention) - {Attention.COUNT}
 
-MOST_OFFER_CHARS = 400_000
+MAX_OFFER_CHARS = 400_000
 """An offer ends with the message that brings its texts to this: what carries it has a limit too."""
 
 

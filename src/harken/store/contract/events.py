@@ -50,7 +50,7 @@ class EventStore(Protocol):
         ...
 
     async def after(self, number: int, limit: int) -> list[Event]:
-        """Return events with `n > number`, in order, up to `MOST_READ_CHARS` of text."""
+        """Return events with `n > number`, in order, up to `MAX_READ_CHARS` of text."""
         ...
 
     async def last(self) -> int:

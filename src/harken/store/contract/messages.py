@@ -14,7 +14,7 @@ from harken.model import (
     NewMessage,
 )
 
-MOST_READ_CHARS = 64_000_000
+MAX_READ_CHARS = 64_000_000
 """What gives a list of messages or events ends with the one that brings their texts to this, however many were asked
 for: memory is not bounded by a count."""
 
@@ -78,11 +78,11 @@ class MessageStore(Protocol):
         ...
 
     async def page(self, where: Filter, limit: int, *, newest_first: bool = False) -> list[Message]:
-        """Return messages in order of receipt, oldest or newest first; up to `MOST_READ_CHARS` of text."""
+        """Return messages in order of receipt, oldest or newest first; up to `MAX_READ_CHARS` of text."""
         ...
 
     async def search(self, text: str, where: Filter, limit: int) -> list[Message]:
-        """Return messages that contain all the words, newest first, up to `MOST_READ_CHARS` of text.
+        """Return messages that contain all the words, newest first, up to `MAX_READ_CHARS` of text.
 
         Any text is a valid query.
         """

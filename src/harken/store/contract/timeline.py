@@ -15,10 +15,10 @@ from typing import Final, Protocol
 from harken.model import Mailbox, Message, MessageId
 from harken.store.contract.deliveries import MuteFilter
 
-MOST_UNREAD_OF_CHANNEL: Final = 100
+MAX_UNREAD_OF_CHANNEL: Final = 100
 """What a channel has unread is counted among its newest messages, up to this many."""
 
-MOST_MUTED_AMONG_PROMPTS: Final = 1_000
+MAX_MUTED_AMONG_PROMPTS: Final = 1_000
 """How many messages of a mailbox are looked at for those that go with prompts, when some of them are muted."""
 
 
@@ -114,7 +114,7 @@ class TimelineStore(Protocol):
 
         Those that only say that something was said on this machine (`cli`, `page`, `agent`, `task`) are left out.
 
-        `unread` is counted among the newest `MOST_UNREAD_OF_CHANNEL` of each.
+        `unread` is counted among the newest `MAX_UNREAD_OF_CHANNEL` of each.
         """
         ...
 
@@ -123,7 +123,7 @@ class TimelineStore(Protocol):
 
         Those with such an attention, and those that a rule drew attention to.
 
-        Nothing that is muted; of each mailbox the newest `MOST_MUTED_AMONG_PROMPTS` are looked at. What else a
+        Nothing that is muted; of each mailbox the newest `MAX_MUTED_AMONG_PROMPTS` are looked at. What else a
         mailbox holds costs nothing.
         """
         ...

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from harken.automation import ACTIONS, MOST_WAITING, Action, ActionId, ActionState, Mode, Order, RunId
+from harken.automation import ACTIONS, MAX_WAITING, Action, ActionId, ActionState, Mode, Order, RunId
 from harken.errors import Conflict, Forbidden, NotFound, UserError
 from harken.model import MessageId, fresh_id
 from harken.store.contract.automation import CONFIRM_EXPIRES
@@ -77,8 +77,8 @@ def add(tx: Transaction, message: MessageId, order: Order, by: str, key: str) ->
         return _from_row(known)
     if tx.execute(MESSAGE_BY_ID, (message,)).fetchone() is None:
         raise NotFound(f"There is no message {message[:80]!r}.", "See the ids with: harken list")
-    if waiting(tx.connection) >= MOST_WAITING:
-        raise Forbidden(f"{MOST_WAITING} actions wait already.", "Answer or decline some first: harken channel confirm")
+    if waiting(tx.connection) >= MAX_WAITING:
+        raise Forbidden(f"{MAX_WAITING} actions wait already.", "Answer or decline some first: harken channel confirm")
     action = Action(
         id=_unused_id(tx),
         rule="",

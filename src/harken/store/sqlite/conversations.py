@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from harken.model import REPLIES, MessageId, timestamp
 from harken.store.contract.conversations import (
-    MOST_UNREAD_COUNTED,
-    MOST_WALKED,
+    MAX_UNREAD_COUNTED,
+    MAX_WALKED,
     ConversationCounts,
     ConversationKey,
     ConversationState,
@@ -21,7 +21,7 @@ from harken.store.sqlite.message_rows import COLUMNS, MESSAGE_WIDTH, from_row
 from harken.store.sqlite.transaction import Readers, Transaction, optional_micros, optional_moment, to_micros
 from harken.store.sqlite.writer import Writer
 
-MOST: Final = 2**63 - 1
+MAX: Final = 2**63 - 1
 MARKED: Final = "unread"
 UNMARKED: Final = "read"
 
@@ -29,7 +29,7 @@ UNMARKED: Final = "read"
 _UNREAD = f"""(SELECT count(*) FROM (
     SELECT t.n, t.mailbox, t.seq FROM messages t
     WHERE t.source = c.source AND iif(t.thread = '', t.id, t.thread) = +c.thread
-    ORDER BY t.n DESC LIMIT {MOST_UNREAD_COUNTED}) u
+    ORDER BY t.n DESC LIMIT {MAX_UNREAD_COUNTED}) u
     WHERE u.mailbox NOT LIKE 'trial:%' AND u.mailbox NOT LIKE 'task:%'
         AND u.seq > coalesce((SELECT s.seq FROM cursors s WHERE s.consumer = 'watch' AND s.mailbox = u.mailbox), 0)
         AND NOT EXISTS (SELECT 1 FROM deliveries d
@@ -42,7 +42,7 @@ FROM {{}} c JOIN messages m ON m.n = c.last_n
 """
 _ROWS = _SELECT.format("conversations")
 _WALKED = _SELECT.format(
-    f"(SELECT * FROM conversations WHERE state = :state AND last_n < :before ORDER BY last_n DESC LIMIT {MOST_WALKED})"
+    f"(SELECT * FROM conversations WHERE state = :state AND last_n < :before ORDER BY last_n DESC LIMIT {MAX_WALKED})"
 )
 OF_STATE = f"{_ROWS} WHERE c.state = :state AND c.last_n < :before ORDER BY c.last_n DESC LIMIT :limit"
 UNREAD = f"{_WALKED} WHERE c.is_marked OR {_UNREAD} > 0 ORDER BY c.last_n DESC LIMIT :limit"
@@ -74,7 +74,7 @@ def listed(
 ) -> list[MailConversation]:
     """Return conversations, the newest first."""
     state = ConversationState.OPEN if view in _PARTS else ConversationState(view.value)
-    named = {"state": state.value, "before": before or MOST, "limit": limit, "at": to_micros(at)}
+    named = {"state": state.value, "before": before or MAX, "limit": limit, "at": to_micros(at)}
     if view is ConversationView.SNOOZED:
         return [] if before else _read(connection, PUT_OFF, named)
     found = _read(connection, _PARTS.get(view, OF_STATE), named)

@@ -17,7 +17,7 @@ from harken.model import (
     Sender,
     Trust,
 )
-from harken.store.contract.messages import MOST_READ_CHARS, Filter
+from harken.store.contract.messages import MAX_READ_CHARS, Filter
 from harken.store.sqlite.transaction import (
     encode_json,
     for_rows,
@@ -86,12 +86,12 @@ def from_row(row: Sequence[Any]) -> Message:
 
 
 def within_memory(rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
-    """Yield rows that begin with `COLUMNS`, up to the one with which their texts reach `MOST_READ_CHARS`."""
+    """Yield rows that begin with `COLUMNS`, up to the one with which their texts reach `MAX_READ_CHARS`."""
     characters = 0
     for row in rows:
         yield row
         characters += len(row[_TEXT] or "")
-        if characters >= MOST_READ_CHARS:
+        if characters >= MAX_READ_CHARS:
             return
 
 

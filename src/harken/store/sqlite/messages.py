@@ -58,17 +58,17 @@ ON CONFLICT (source, feed) DO UPDATE SET value = excluded.value
 """
 BY_BEGINNING = f"SELECT {COLUMNS} FROM messages m WHERE m.id >= ? AND m.id < ? LIMIT 2"
 # So many are counted at most: a beginning of one letter may be that of every id.
-MOST_COUNTED = 1000
-COUNT_BEGINNING = f"SELECT count(*) FROM (SELECT 1 FROM messages WHERE id >= ? AND id < ? LIMIT {MOST_COUNTED})"
+MAX_COUNTED = 1000
+COUNT_BEGINNING = f"SELECT count(*) FROM (SELECT 1 FROM messages WHERE id >= ? AND id < ? LIMIT {MAX_COUNTED})"
 BY_SEQ = f"SELECT {COLUMNS} FROM messages m WHERE m.mailbox = ? AND m.seq = ?"
 CHECKPOINT = "SELECT value FROM checkpoints WHERE source = ? AND feed = ?"
 PAGE_OLDEST = f"SELECT {COLUMNS} FROM messages m WHERE {WHERE} ORDER BY m.n LIMIT :limit"
 PAGE_NEWEST = f"SELECT {COLUMNS} FROM messages m WHERE {WHERE} ORDER BY m.n DESC LIMIT :limit"
 _SEQ_REF = re.compile(r"(?P<mailbox>[^#]*)#(?P<seq>[0-9]{1,15})|(?P<bare>[0-9]{1,9})")
 _ID_BEGINNING = re.compile(r"m-[0-9a-z]+")
-MOST_REFERRING: Final = 20
+MAX_REFERRING: Final = 20
 BY_IDS = f"SELECT {COLUMNS} FROM messages m WHERE m.id IN (SELECT value FROM json_each(?))"
-REFERRING = f"SELECT {COLUMNS} FROM messages m WHERE m.refers_to = ? ORDER BY m.n DESC LIMIT {MOST_REFERRING}"
+REFERRING = f"SELECT {COLUMNS} FROM messages m WHERE m.refers_to = ? ORDER BY m.n DESC LIMIT {MAX_REFERRING}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ def find(connection: sqlite3.Connection, ref: str) -> Message:
         rows = connection.execute(BY_BEGINNING, (ref, ref + "~")).fetchall()
         if len(rows) > 1:
             (count,) = connection.execute(COUNT_BEGINNING, (ref, ref + "~")).fetchone()
-            many = f"{count} or more" if count == MOST_COUNTED else str(count)
+            many = f"{count} or more" if count == MAX_COUNTED else str(count)
             raise UserError(f"{many} message ids begin with {ref[:80]!r}.", "Give more of the id.")
         row = rows[0] if rows else None
     if row is None:
@@ -335,12 +335,12 @@ class SqliteCheckpoints:
 
 
 INDEXED = "SELECT value FROM progress WHERE name = 'indexed'"
-MOST_CHARS = 8_000_000  # of what is indexed in one transaction: others wait for it
+MAX_CHARS = 8_000_000  # of what is indexed in one transaction: others wait for it
 NEXT = f"""
 SELECT count(*), max(n) FROM (
     SELECT n, sum(size) OVER (ORDER BY n) - size AS before
     FROM (SELECT n, length(text) AS size FROM messages WHERE n > ? ORDER BY n LIMIT ?)
-) WHERE before < {MOST_CHARS}
+) WHERE before < {MAX_CHARS}
 """
 ADD = """
 INSERT INTO messages_text (rowid, text, sender_name, channel)

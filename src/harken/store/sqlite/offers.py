@@ -33,7 +33,7 @@ from harken.model import (
     SessionKey,
     fresh_id,
 )
-from harken.store.contract.deliveries import MOST_OFFER_CHARS, MuteFilter, OfferFilter
+from harken.store.contract.deliveries import MAX_OFFER_CHARS, MuteFilter, OfferFilter
 from harken.store.sqlite.message_rows import COLUMNS, HEAD, MESSAGE_WIDTH, from_row
 from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
 
@@ -65,10 +65,10 @@ OFFER_AGAIN = """
 UPDATE deliveries SET surface = ?, session = ?, carrier = ?, offers = offers + 1, offered_at = ?, lease_until = ?
 WHERE id = ?
 """
-MOST_LOOKED_AT = 500
+MAX_LOOKED_AT = 500
 """How many are looked at, at most, for some that an answer can carry."""
 LONG_CHARS = 64_000
-MOST_LONG_CHARS = 32_000_000
+MAX_LONG_CHARS = 32_000_000
 """How much text of long messages is looked at. What is short and waits behind more of them is looked at as well."""
 
 
@@ -136,7 +136,7 @@ def _looked_at(rows: Iterable[Sequence[Any]]) -> tuple[list[Sequence[Any]], int]
     for row in rows:
         count += 1
         length = len(row[MESSAGE_WIDTH - 1])
-        if length <= LONG_CHARS or characters < MOST_LONG_CHARS:
+        if length <= LONG_CHARS or characters < MAX_LONG_CHARS:
             kept.append(row)
             characters += length if length > LONG_CHARS else 0
     return kept, count
@@ -144,7 +144,7 @@ def _looked_at(rows: Iterable[Sequence[Any]]) -> tuple[list[Sequence[Any]], int]
 
 def _holds_all_long(found: Sequence[Message]) -> bool:
     """Whether no long message was left out of what was looked at."""
-    return sum(len(each.text) for each in found if len(each.text) > LONG_CHARS) < MOST_LONG_CHARS
+    return sum(len(each.text) for each in found if len(each.text) > LONG_CHARS) < MAX_LONG_CHARS
 
 
 def fitting(found: Sequence[Message]) -> int:
@@ -152,7 +152,7 @@ def fitting(found: Sequence[Message]) -> int:
     characters = 0
     for index, message in enumerate(found):
         characters += len(message.text)
-        if characters >= MOST_OFFER_CHARS:
+        if characters >= MAX_OFFER_CHARS:
             return index + 1
     return len(found)
 
@@ -160,7 +160,7 @@ def fitting(found: Sequence[Message]) -> int:
 def all_that_fit(offers: Sequence[Offer], limit: int) -> Selection:
     """Let go whole what comes first, for a reader that has no bound but ours."""
     whole = offers[: min(limit, fitting([each.message for each in offers]))]
-    return Selection(whole=whole, is_full=sum(len(each.message.text) for each in whole) >= MOST_OFFER_CHARS)
+    return Selection(whole=whole, is_full=sum(len(each.message.text) for each in whole) >= MAX_OFFER_CHARS)
 
 
 def offer(
@@ -208,9 +208,9 @@ def _selected(tx: Transaction, reader: Reader, wanted: OfferQuery) -> Selection:
         selection = choose(offers, wanted.limit)
         is_enough = selection.is_full or not selection.too_long or len(selection.whole) >= wanted.limit
         is_all = len(offers) < looked_at and _holds_all_long([each.message for each in offers])
-        if is_enough or is_all or looked_at >= MOST_LOOKED_AT:
+        if is_enough or is_all or looked_at >= MAX_LOOKED_AT:
             return selection
-        looked_at = min(2 * looked_at, MOST_LOOKED_AT)
+        looked_at = min(2 * looked_at, MAX_LOOKED_AT)
 
 
 def _candidates(tx: Transaction, reader: Reader, wanted: OfferQuery) -> list[Offer]:
@@ -320,7 +320,7 @@ def delivery_from(row: Sequence[Any]) -> Delivery:
 
 
 NOTHING = Selection()
-MOST_WITH_A_MESSAGE, MOST_ALONE = 16, 100
+MAX_WITH_A_MESSAGE, MAX_ALONE = 16, 100
 """How many are served with the commit that accepts a message; the rest follow, so that the sender need not wait."""
 
 
@@ -391,7 +391,7 @@ class WaitingReaders:
 
     def serve(self, tx: Transaction, *, is_alone: bool) -> None:
         """Make the offers that a transaction has something for, for so many readers at most."""
-        most = MOST_ALONE if is_alone else MOST_WITH_A_MESSAGE
+        most = MAX_ALONE if is_alone else MAX_WITH_A_MESSAGE
         grown = tx.grown | self._unserved
         self._before, self._unserved = self._unserved, set()
         exhausted: set[tuple[str, tuple[Mailbox, ...], MuteFilter, Choose | None]] = set()

@@ -161,7 +161,7 @@ def _next_identity(found: StoreTraces, *, is_used: bool) -> StoreIdentity | None
     return StoreIdentity(own, 1 + max(each.epoch for each in known if each.id == own))
 
 
-MOST_PROBES: Final = 200_000
+MAX_PROBES: Final = 200_000
 NUMBERED: Final[Mapping[str, str]] = {
     "messages": "n",
     "outbox": "n",
@@ -313,7 +313,7 @@ def _copy_table(source: sqlite3.Connection, target: sqlite3.Connection, table: s
     count: int = up if is_whole else up + down
     if not is_whole and table in NUMBERED and first is not None and last is not None:
         place = columns.index(NUMBERED[table])
-        between = range(first[place] + 1, min(last[place], first[place] + MOST_PROBES))
+        between = range(first[place] + 1, min(last[place], first[place] + MAX_PROBES))
         one = f"SELECT {names} FROM {table} WHERE {NUMBERED[table]} = ?"
         for number in between:
             count += _read(source, target, one, insert, (number,))[0]

@@ -26,7 +26,7 @@ from harken.store.sqlite.events import last
 from harken.store.sqlite.transaction import Transaction, damaged, translated
 
 PAGES_AT_ONCE: Final = 2_000
-MOST_FAULTS: Final = 1
+MAX_FAULTS: Final = 1
 SCHEMA: Final = "SELECT type, name, sql FROM sqlite_master"
 COMMENT: Final = re.compile(r"--[^\n]*")
 TEXT_PARTS: Final = "messages_text_"
@@ -58,7 +58,7 @@ def examine(database: Path) -> int:
     with translated(), closing(connect(f"{database}")) as connection:
         connection.execute("PRAGMA query_only = ON")
         try:
-            [[said]] = connection.execute(f"PRAGMA integrity_check({MOST_FAULTS})").fetchall()
+            [[said]] = connection.execute(f"PRAGMA integrity_check({MAX_FAULTS})").fetchall()
             schema = int(connection.execute("PRAGMA user_version").fetchone()[0])
         except sqlite3.DatabaseError as exc:
             raise damaged(str(exc)) from exc

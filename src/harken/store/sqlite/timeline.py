@@ -14,8 +14,8 @@ from typing import Any, Final
 from harken.model import Mailbox, Message, MessageId
 from harken.store.contract.deliveries import MuteFilter
 from harken.store.contract.timeline import (
-    MOST_MUTED_AMONG_PROMPTS,
-    MOST_UNREAD_OF_CHANNEL,
+    MAX_MUTED_AMONG_PROMPTS,
+    MAX_UNREAD_OF_CHANNEL,
     ActivityCounts,
     ChannelState,
     HourlyCount,
@@ -26,9 +26,9 @@ from harken.store.contract.timeline import (
 from harken.store.sqlite.message_rows import COLUMNS, MESSAGE_WIDTH, from_row
 from harken.store.sqlite.transaction import Readers, encode_json, from_micros, optional_moment, to_micros
 
-MOST: Final = 2**63 - 1
-MOST_CHANNELS_OF_PLACE: Final = 64
-MOST_TIMED: Final = 1_000
+MAX: Final = 2**63 - 1
+MAX_CHANNELS_OF_PLACE: Final = 64
+MAX_TIMED: Final = 1_000
 
 _NO_TRIAL = "m.mailbox NOT LIKE 'trial:%'"
 _IS_LINE = """(m.kind = 'message' OR m.refers_to IS NULL OR NOT EXISTS (
@@ -52,7 +52,7 @@ NEWEST_OF_THREAD = "SELECT max(n) FROM messages WHERE source = ? AND iif(thread 
 NEWEST = "SELECT max(n) FROM messages"
 CHANNELS_OF = f"""
 SELECT source, channel FROM channels WHERE (:source = '' OR source = :source) AND (:channel = '' OR channel = :channel)
-ORDER BY last_n DESC LIMIT {MOST_CHANNELS_OF_PLACE}
+ORDER BY last_n DESC LIMIT {MAX_CHANNELS_OF_PLACE}
 """
 _SEEN_UP_TO = "coalesce((SELECT c.seq FROM cursors c WHERE c.consumer = 'watch' AND c.mailbox = {}), 0)"
 _UNPROVEN = """NOT EXISTS (
@@ -103,7 +103,7 @@ WHERE m.received_at >= :since AND {_NO_TRIAL} GROUP BY 1, 2 ORDER BY 1, 2
 TIMED = f"""
 SELECT min(d.seen_at) - m.received_at FROM (
     SELECT id, mailbox, received_at FROM messages WHERE received_at >= :since
-    ORDER BY received_at DESC LIMIT {MOST_TIMED}) m
+    ORDER BY received_at DESC LIMIT {MAX_TIMED}) m
 JOIN deliveries d ON d.message = m.id
 WHERE {_NO_TRIAL} AND d.seen_at IS NOT NULL AND d.consumer NOT IN ('watch', 'rules') AND d.surface <> 'own'
 GROUP BY m.id
@@ -125,7 +125,7 @@ def part(
         lines = _walk(connection, place, limit + 1, after, is_forward=True)
         newest = lines[limit - 1][0] if len(lines) > limit else max(after, _newest(connection, place))
         return TimelinePart(lines=lines[:limit], newest=newest)
-    lines = _walk(connection, place, limit + 1, before or MOST, is_forward=False)
+    lines = _walk(connection, place, limit + 1, before or MAX, is_forward=False)
     kept = lines[:limit][::-1]
     newest = _newest(connection, place) if not before else kept[-1][0] if kept else 0
     return TimelinePart(lines=kept, newest=newest, has_older=len(lines) > limit)
@@ -204,7 +204,7 @@ def channels(connection: sqlite3.Connection, limit: int, *, source: str = "", ch
     """Return the channels, the last active first."""
     named = {"limit": limit, "source": source, "channel": channel}
     first = connection.execute(FIRST_UNREAD).fetchone()[0]
-    begin = MOST if first is None else int(first)
+    begin = MAX if first is None else int(first)
     return [
         ChannelState(
             source=of,
@@ -218,7 +218,7 @@ def channels(connection: sqlite3.Connection, limit: int, *, source: str = "", ch
 
 
 def _unread(connection: sqlite3.Connection, source: str, channel: str) -> int:
-    return len(unseen(connection, TimelineScope(source=source, channel=channel), MOST, MOST_UNREAD_OF_CHANNEL))
+    return len(unseen(connection, TimelineScope(source=source, channel=channel), MAX, MAX_UNREAD_OF_CHANNEL))
 
 
 def for_prompts(
@@ -230,7 +230,7 @@ def for_prompts(
     is_muted = bool(mutes.channels or mutes.senders)
     named = {
         "limit": limit,
-        "among": MOST_MUTED_AMONG_PROMPTS if is_muted else limit,
+        "among": MAX_MUTED_AMONG_PROMPTS if is_muted else limit,
         "channels": encode_json(sorted(mutes.channels)),
         "senders": encode_json(sorted(mutes.senders)),
     }

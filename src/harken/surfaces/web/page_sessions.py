@@ -38,7 +38,7 @@ from harken.model import fresh_id
 LASTS: Final = timedelta(days=30)
 NOTED_AFTER: Final = timedelta(minutes=1)  # how exactly the file knows when one was last used
 OTHER_TABS: Final = timedelta(minutes=1)  # so long they may go on with the key before
-MOST_SESSIONS: Final = 32
+MAX_SESSIONS: Final = 32
 MAX_BROWSER: Final = 40
 
 _PURPOSE: Final = b"harken page keys 1"
@@ -82,7 +82,7 @@ class PageSessions:
         """Begin a session; the one that was unused for longest goes when there are too many."""
         now = self._clock.now()
         new = PageSession(id=fresh_id("b-", 8), host=host, browser=browser[:MAX_BROWSER], began_at=now, used_at=now)
-        kept = sorted(self.all(), key=lambda each: each.used_at)[-(MOST_SESSIONS - 1) :]
+        kept = sorted(self.all(), key=lambda each: each.used_at)[-(MAX_SESSIONS - 1) :]
         self._open = {each.id: each for each in (*kept, new)}
         self._write()
         return new
@@ -281,7 +281,7 @@ def masked(data: bytes, pad: str) -> bytes:
 
 TICKET_HEADER: Final = "harken-ticket"
 BEGIN_SECONDS: Final = 120
-MOST_OPEN: Final = 1_000
+MAX_OPEN: Final = 1_000
 WINDOW: Final = 1_024  # requests of one page may overtake each other by so much
 
 
@@ -345,7 +345,7 @@ class TicketBook:
         return 0 <= self._now() - _given_at(ticket) <= BEGIN_SECONDS
 
     def _has_room(self) -> bool:
-        if len(self._counts) < MOST_OPEN:
+        if len(self._counts) < MAX_OPEN:
             return True
         # Only what could not begin again is forgotten: else its numbers would count twice.
         old = next((name for name in self._counts if self._now() - _given_at(name[1]) > BEGIN_SECONDS), None)

@@ -42,9 +42,9 @@ from harken.surfaces.web.page.rendering import (
 from harken.surfaces.web.page.rules import answered_words
 from harken.surfaces.web.page.runs import RunCourse, run_href
 
-MOST_RUNS: Final = 50
-MOST_LATELY: Final = 12
-MOST_SEARCHED: Final = 200
+MAX_RUNS: Final = 50
+MAX_LATELY: Final = 12
+MAX_SEARCHED: Final = 200
 WAIT_SECONDS: Final = 20.0  # below the patience of the page's script
 
 
@@ -77,7 +77,7 @@ class AutomationPages:
         waiting = await self._context.automation.actions([ActionState.WAITING], limit=overview.most_waiting)
         lately = [
             told
-            for told in await self._context.automation.actions(limit=MOST_LATELY * 2)
+            for told in await self._context.automation.actions(limit=MAX_LATELY * 2)
             if told.action.state is not ActionState.WAITING
         ]
         return await self._pages.page(
@@ -94,13 +94,13 @@ class AutomationPages:
             warnings=rules.file_warnings(overview),
             # The one whose time is over first comes first.
             waiting=[rules.action_card(told, now) for told in reversed(waiting)],
-            lately=[rules.action_card(told, now) for told in lately[:MOST_LATELY]],
+            lately=[rules.action_card(told, now) for told in lately[:MAX_LATELY]],
         )
 
     async def runs(self, _request: Request) -> Response:
         """Answer with the newest runs."""
         after = self._context.ticker.newest
-        lines = [runs.run_line(card) for card in await self._context.automation.runs(limit=MOST_RUNS)]
+        lines = [runs.run_line(card) for card in await self._context.automation.runs(limit=MAX_RUNS)]
         return await self._pages.page(
             "panels/runs.html.j2",
             here="/runs",
@@ -109,7 +109,7 @@ class AutomationPages:
             now=self._context.clock.now(),
             note=runs.counted(lines),
             lines=lines,
-            most=MOST_RUNS,
+            most=MAX_RUNS,
         )
 
     async def run(self, request: Request) -> Response:
@@ -215,15 +215,13 @@ class AutomationPages:
         """Return what is stored of the way of a run; a message may be gone, and what was decided with it."""
         run = card.run
         if card.message is None:
-            told = await self._context.automation.actions(limit=MOST_SEARCHED)
+            told = await self._context.automation.actions(limit=MAX_SEARCHED)
             return RunCourse(action=_action(told, run.action))
         judged = await self._context.automation.explain(run.message)
         item = await self._context.views.item(run.message)
         return RunCourse(
             verdict=next((verdict for verdict in judged.decided if verdict.rule == run.rule), None),
-            action=_action(
-                await self._context.automation.actions(message=run.message, limit=MOST_SEARCHED), run.action
-            ),
+            action=_action(await self._context.automation.actions(message=run.message, limit=MAX_SEARCHED), run.action),
             reply=runs.reply_of(run, item.replies),
         )
 
@@ -242,7 +240,7 @@ NO: Final = "no"
 RULES: Final = "/rules"
 
 
-MOST_SHOWN_OF_TRY: Final = 10
+MAX_SHOWN_OF_TRY: Final = 10
 TRIED: Final = timedelta(days=30)
 
 
@@ -302,7 +300,7 @@ class RulePages:
             wanted=wanted,
             hosts={name: host.title for name, host in hosts().items()},
             tried=tried,
-            fired=[rules.glance(each.message) for each in reversed(fired[-MOST_SHOWN_OF_TRY:])],
+            fired=[rules.glance(each.message) for each in reversed(fired[-MAX_SHOWN_OF_TRY:])],
             days=TRIED.days,
         )
 

@@ -47,7 +47,7 @@ _EMPTY: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "done": ("Nothing is done yet", "Press e on a conversation: it stays here until somebody writes in it."),
     }
 )
-_MOST_BACK: Final = 40_000
+_MAX_BACK: Final = 40_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,7 @@ class ConversationPages:
 
     async def undo(self, request: Request) -> Response:
         """Put conversations back to where they were."""
-        back = (await form_of(request)).get("back", "")[:_MOST_BACK]
+        back = (await form_of(request)).get("back", "")[:_MAX_BACK]
         context = self._context.call_context()
         use, caller = context.conversations, context.caller
         lines = [[*line.split(" "), "", ""][:4] for line in back.split(",") if line]

@@ -24,11 +24,11 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import escape
 
-MOST_MARKED_UP: Final = 20_000  # characters; above, a text is shown as it is
-MOST_SHOWN: Final = 4_000  # characters shown before "show all"
-MOST_LINES: Final = 40
+MAX_MARKED_UP: Final = 20_000  # characters; above, a text is shown as it is
+MAX_SHOWN: Final = 4_000  # characters shown before "show all"
+MAX_LINES: Final = 40
 PIECE_CHARS: Final = 100_000  # characters that one request to show more gives
-MOST_NESTED: Final = 12
+MAX_NESTED: Final = 12
 EXCERPT: Final = 160
 
 _TAGS: Final = (
@@ -68,7 +68,7 @@ def body_of(text: str) -> MessageBody:
 
 def rendered(text: str) -> SafeHtml:
     """Return a whole text as HTML."""
-    if len(text) > MOST_MARKED_UP:
+    if len(text) > MAX_MARKED_UP:
         return _plain(text)
     made = _CLEANER.clean(_RENDERER.render(text))
     return SafeHtml(made) if _words(text) <= _shown_words(made) else _plain(text)
@@ -93,9 +93,9 @@ def excerpt(text: str, most: int = EXCERPT) -> str:
 
 
 def _beginning(text: str) -> str:
-    cut = text[:MOST_SHOWN]
-    lines = cut.split("\n", MOST_LINES)
-    return "\n".join(lines[:MOST_LINES]) if len(lines) > MOST_LINES else cut
+    cut = text[:MAX_SHOWN]
+    lines = cut.split("\n", MAX_LINES)
+    return "\n".join(lines[:MAX_LINES]) if len(lines) > MAX_LINES else cut
 
 
 def _plain(text: str) -> SafeHtml:
@@ -116,7 +116,7 @@ def _shown_words(made: str) -> frozenset[str]:
 
 
 def _renderer() -> MarkdownIt:
-    renderer = MarkdownIt("commonmark", {"html": False, "linkify": False, "breaks": True, "maxNesting": MOST_NESTED})
+    renderer = MarkdownIt("commonmark", {"html": False, "linkify": False, "breaks": True, "maxNesting": MAX_NESTED})
     renderer.enable(["table", "strikethrough"]).disable(["image", "html_block", "html_inline", "reference"])
     renderer.core.ruler.push("hosts", _name_hosts)
     for name, made in (("heading_open", "<p><strong>"), ("heading_close", "</strong></p>\n")):

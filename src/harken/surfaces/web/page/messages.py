@@ -54,8 +54,8 @@ _SURFACES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 _WOKEN: Final = "wake: "
-MOST_NAMED: Final = 2
-MOST_LETTERS: Final = 24
+MAX_NAMED: Final = 2
+MAX_LETTERS: Final = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,19 +136,19 @@ def _rest(others: Sequence[LedgerEntry]) -> str:
         entry for entry in others if entry.state in (DeliveryState.FAILED, DeliveryState.REFUSED, DeliveryState.EXPIRED)
     ]
     said = [f"not yet by {_names(open_for)}"] if open_for else []
-    said += [f"{entry.state.value} for {_short(reader_name(entry.consumer))}" for entry in lost_for[:MOST_NAMED]]
+    said += [f"{entry.state.value} for {_short(reader_name(entry.consumer))}" for entry in lost_for[:MAX_NAMED]]
     return ", ".join(said)
 
 
 def _names(entries: Sequence[LedgerEntry]) -> str:
     names = [_short(reader_name(entry.consumer)) for entry in entries]
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _short(name: str) -> str:
     # A program chooses its own name; the whole of it is in the courses.
-    return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
+    return name if len(name) <= MAX_LETTERS else f"{name[: MAX_LETTERS - 1]}…"
 
 
 def _course(entry: LedgerEntry) -> DeliveryCourse:

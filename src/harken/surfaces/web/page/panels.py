@@ -127,7 +127,7 @@ class Panels:
         if not asked.words:
             return []
         items = await self._context.views.search(
-            asked.words, mailbox=asked.mailbox, channel=asked.channel, sender=asked.sender, limit=search.MOST
+            asked.words, mailbox=asked.mailbox, channel=asked.channel, sender=asked.sender, limit=search.MAX
         )
         return search.results_of(items, asked.words)
 

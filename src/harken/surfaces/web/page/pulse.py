@@ -100,7 +100,7 @@ def pulse_page(view: PulseView) -> PulsePage:
         ],
         rows=[
             ChannelRow(
-                series=i % MOST_SERIES,
+                series=i % MAX_SERIES,
                 name=name,
                 total=sum(counts),
                 share=share_of(sum(counts), total),
@@ -150,10 +150,10 @@ def _said(age: int, stack: Sequence[int], names: Sequence[str]) -> str:
     return f"{when}: {counted(sum(stack))} ({', '.join([*named, *([f'others {rest}'] if rest else [])])})"
 
 
-LEAST_TOP: Final = 2
+MIN_TOP: Final = 2
 ROUNDED_FROM: Final = 9.95  # seconds; what is shorter has a tenth
-MOST_SERIES: Final = 9  # eight channels and the rest: as many colours as the style sheet has
-LEAST_HEIGHT: Final = 3.0  # one message beside ten thousand is still to be seen
+MAX_SERIES: Final = 9  # eight channels and the rest: as many colours as the style sheet has
+MIN_HEIGHT: Final = 3.0  # one message beside ten thousand is still to be seen
 GAP_SHARE: Final = 0.22  # of a column
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 SHORTEST, LONGEST = 0.1, float(DAY)
@@ -252,20 +252,20 @@ def _segments(stack: Sequence[int], top: int, height: int) -> list[BarSegment]:
     if not total:
         return []
     # The column has at least a height that can be seen; its parts share it, so that they never leave the chart.
-    tall = max(min(LEAST_HEIGHT, height), height * total / top)
+    tall = max(min(MIN_HEIGHT, height), height * total / top)
     floor, found = float(height), list[BarSegment]()
     for series, count in enumerate(stack):
         if count:
             part = tall * count / total
             floor -= part
-            found.append(BarSegment(series=series % MOST_SERIES, y=round(max(0.0, floor), 2), height=round(part, 2)))
+            found.append(BarSegment(series=series % MAX_SERIES, y=round(max(0.0, floor), 2), height=round(part, 2)))
     return found
 
 
 def scale_top(most: int) -> int:
     """Return an even, round number that is at least `most`: its half is a whole number too."""
-    if most <= LEAST_TOP:
-        return LEAST_TOP
+    if most <= MIN_TOP:
+        return MIN_TOP
     unit = int(10 ** (len(str(most)) - 1))
     # Ten of the unit are always enough, and even.
     return next(factor * unit for factor in (1, 2, 4, 6, 8, 10) if factor * unit >= most and factor * unit % 2 == 0)

@@ -47,8 +47,8 @@ _LABELS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 _SIGNS: Final[Mapping[str, str]] = MappingProxyType({"+": "added", "-": "removed", "@": "place", "\\": "place"})
-MOST_DIFF_LINES: Final = 3_000  # of all files of a run; the command line shows all that are kept
-MOST_LINES_OF_ONE: Final = 400
+MAX_DIFF_LINES: Final = 3_000  # of all files of a run; the command line shows all that are kept
+MAX_LINES_OF_ONE: Final = 400
 _LEFT_OUT: Final = frozenset({"begin", "end", "turn"})  # the envelope itself says it
 _SENT: Final[Mapping[str, str]] = MappingProxyType(
     {"queued": "its answer is on its way", "sent": "its answer was sent", "parked": "its answer could not be sent"}
@@ -204,10 +204,10 @@ def changes_view(card: RunCard) -> ChangesView | None:
     """Return what became of the folder of a run; None when it was not looked at."""
     if card.changes is None:
         return None
-    left = MOST_DIFF_LINES
+    left = MAX_DIFF_LINES
     files = list[ChangeView]()
     for each in card.changes.files:
-        view = _change_view(each, min(left, MOST_LINES_OF_ONE))
+        view = _change_view(each, min(left, MAX_LINES_OF_ONE))
         left -= len(view.lines)
         files.append(view)
     return ChangesView(files=files, more=card.changes.more, note=card.changes.note)

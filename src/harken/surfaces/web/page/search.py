@@ -22,7 +22,7 @@ from harken.surfaces.web.page.links import message_href
 from harken.surfaces.web.page.messages import sender_of
 
 LONGEST_FIELD: Final = 300  # characters of a field
-MOST: Final = 60  # results
+MAX: Final = 60  # results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +92,8 @@ def results_of(items: Sequence[TimelineItem], words: str) -> Sequence[SearchResu
 
 def said_of(count: int) -> str:
     """Say how much was found."""
-    if count >= MOST:
-        return f"The {MOST} newest messages with all of these words"
+    if count >= MAX:
+        return f"The {MAX} newest messages with all of these words"
     return "1 message" if count == 1 else f"{count} messages"
 
 
@@ -109,7 +109,7 @@ def _place(message: Message) -> str:
 AROUND: Final = 56  # characters shown before the first match
 LONGEST_EXCERPT: Final = 320  # characters of an excerpt
 SEARCHED: Final = 20_000  # characters of a text that are looked at for a place to show
-MOST_WORDS: Final = 32
+MAX_WORDS: Final = 32
 ELLIPSIS: Final = "…"
 _WORD: Final = re.compile(r"[^\W_]+")  # as the index cuts words
 _SPACE: Final = re.compile(r"\s+")
@@ -125,7 +125,7 @@ class MarkedPiece:
 
 def words_of(query: str) -> frozenset[str]:
     """Return the words of a search, folded as `folded` does."""
-    return frozenset([folded(word) for word in _WORD.findall(query)][:MOST_WORDS])
+    return frozenset([folded(word) for word in _WORD.findall(query)][:MAX_WORDS])
 
 
 def folded(word: str) -> str:

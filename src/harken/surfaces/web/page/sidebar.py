@@ -13,8 +13,8 @@ from harken.inbox.views import MailboxLine, MailOverview
 from harken.model import INBOX, LOCAL, REPLIES, Mailbox, TaskState
 from harken.surfaces.web.page.links import OWN_CHANNELS, channel_href, mailbox_href
 
-MOST_SHOWN = 99
-MOST_TASKS = 12
+MAX_SHOWN = 99
+MAX_TASKS = 12
 WAITING = "/waiting"
 LISTED = "/conversations"
 NEEDS = "/needs"
@@ -124,7 +124,7 @@ def _mailbox(line: MailboxLine) -> SidebarLine:
 
 def _tasks(lines: Sequence[MailboxLine], here: str) -> Sequence[SidebarLine]:
     """Return the tasks that are at work or were last spoken to, in their order; for the others one line."""
-    kept = {line.name for line in sorted(lines, key=lambda line: _rank(line, here))[:MOST_TASKS]}
+    kept = {line.name for line in sorted(lines, key=lambda line: _rank(line, here))[:MAX_TASKS]}
     left = [line for line in lines if line.name not in kept]
     shown = [_task(line) for line in lines if line.name in kept]
     if not left:
@@ -244,4 +244,4 @@ def _unread(count: int, more: str = "") -> str:
 def _badge(count: int) -> str:
     if not count:
         return ""
-    return str(count) if count <= MOST_SHOWN else f"{MOST_SHOWN}+"
+    return str(count) if count <= MAX_SHOWN else f"{MAX_SHOWN}+"

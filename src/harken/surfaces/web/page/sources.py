@@ -17,7 +17,7 @@ from harken.model import Attention, Trust
 from harken.sources.source import SourceReport, SourceState
 from harken.surfaces.web.page.links import channel_href
 
-MOST_CHANNELS: Final = 20
+MAX_CHANNELS: Final = 20
 
 _EXPLAINED: Final[Mapping[SourceState, str]] = MappingProxyType(
     {
@@ -135,11 +135,11 @@ def _card(report: SourceReport) -> SourceCard:
         too_long=health.too_long,
         known=health.known,
         counts=counts,
-        more=max(0, len(health.counts) - MOST_CHANNELS),
+        more=max(0, len(health.counts) - MAX_CHANNELS),
         dropped=[ChannelCount(channel, n) for channel, n in _busiest(health.dropped)],
         policy=f"{_TRUSTED[report.trust]} and {_PUSHED[report.attention]}",
     )
 
 
 def _busiest(counts: Mapping[str, int]) -> Sequence[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_CHANNELS]
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MAX_CHANNELS]

@@ -30,7 +30,7 @@ from harken.surfaces.web.page.markdown import visible
 from harken.surfaces.web.page.rendering import OK, ActionNote, PageRenderer, answered, form_of, once_key
 from harken.verbs.tasks import MadeTask, TaskMake, make_task
 
-MOST_COLUMNS: Final = 6
+MAX_COLUMNS: Final = 6
 SHOWN_MESSAGES: Final = 20
 _ABSENT: Final = "gone"
 _EXPLAINED: Final[Mapping[str, str]] = MappingProxyType(
@@ -134,7 +134,7 @@ def side_by_side(
     """Return a task and its peers as far as there is room, running ones first; and the peers that are left."""
     peers = [each for each in every if each.task.id in own.task.peers]
     together = [own, *sorted(peers, key=lambda each: _ORDER.index(each.state))]
-    return together[:MOST_COLUMNS], together[MOST_COLUMNS:]
+    return together[:MAX_COLUMNS], together[MAX_COLUMNS:]
 
 
 def counts_of(lines: Sequence[TaskLine]) -> str:

@@ -401,7 +401,7 @@ def page_routes(context: WebContext) -> list[Route]:
     ]
 
 
-MOST_SHOWN: Final = 50
+MAX_SHOWN: Final = 50
 
 
 def waiting_routes(context: WebContext) -> list[Route]:
@@ -425,7 +425,7 @@ class WaitingPages:
         """Answer with what waits, the oldest first."""
         after = self._context.ticker.newest
         overview = await self._context.views.overview()
-        items = await self._context.views.open_items(MOST_SHOWN)
+        items = await self._context.views.open_items(MAX_SHOWN)
         setting = TimelineContext(
             title="Waiting",
             after=after,
@@ -441,7 +441,7 @@ class WaitingPages:
             setting=setting,
             place=PageScope(),
             items=items,
-            most=MOST_SHOWN,
+            most=MAX_SHOWN,
             forecast=None,
             key=fresh_id("", 20),
         )

@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const CHORD_MS = 1200, MOST_NOTED = 500;
+  const CHORD_MS = 1200, MAX_NOTED = 500;
   const page = document.body;
   const byId = (id) => document.getElementById(id);
   const form = byId("composer"), field = byId("text"), outlook = byId("outlook");
@@ -75,7 +75,7 @@
   }
 
   function hearLedger({ detail: id }) {
-    if (noted.size >= MOST_NOTED) noted.clear();
+    if (noted.size >= MAX_NOTED) noted.clear();
     noted.add(id);
     if (!id || id === sentId()) follow(); // without an id it is one of many
   }
