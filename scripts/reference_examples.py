@@ -31,6 +31,7 @@ from harken.dispatch.outbox import Outbox
 from harken.errors import HarkenError
 from harken.hosts.host import GENERIC
 from harken.inbox.caller import Caller, Role
+from harken.inbox.channels import Channels
 from harken.inbox.tasks import NewTask
 from harken.ingest.policy import IngestPolicy
 from harken.ingest.prepare import prepare
@@ -194,6 +195,7 @@ class Scene:
         one = ToolCall(
             inbox=self.daemon.inbox,
             tasks=self.daemon.tasks,
+            channels=Channels(self.daemon.store, self.daemon.inbox),
             reader=self.reader,
             caller=Caller(role=Role.AGENT, consumer=self.reader.consumer, session=self.reader.session),
             edge="edge",
@@ -301,6 +303,7 @@ async def play_channel_verbs(scene: Scene) -> None:
     await scene.verb("channel", channel="deploys", limit=1)
     await scene.verb("channel_inject", channel="deploys", key="inject-1")
     await scene.verb("channel_ack", channel="deploys")
+    await scene.verb("channel_clear", channel="deploys")
 
 
 async def play_question_verbs(scene: Scene) -> None:
@@ -381,6 +384,7 @@ async def play_tools(scene: Scene) -> dict[str, tuple[Json, Json]]:
         "ack": await scene.tool("ack", ids=[other["id"]]),
         "reply": await scene.tool("reply", message_id=sent["id"], body="on it, fix follows"),
         "inbox_search": await scene.tool("inbox_search", query="build"),
+        "channels": await scene.tool("channels", action="unread", limit=1),
     }
     await scene.verb("task_new", title="Backend", dir=f"{WORKTREES}/backend")
     await scene.verb("task_new", title="Frontend", dir=f"{WORKTREES}/frontend", links=["backend"])
@@ -414,6 +418,7 @@ async def play_events(scene: Scene) -> Sequence[Event]:
     await scene.daemon.access.allow(owner, "eve@example.org", source="mail")
     await scene.daemon.access.mute(owner, "channel", "ci", seconds=3600)
     await scene.daemon.access.unmute(owner, "channel", "ci")
+    await store.people.clear_channels(channel="ci")
     await store.messages.append([prepare(_draft("news"), IngestPolicy())], dropped=3)
     await play_question_verbs(scene)
     await play_automation(scene, first.message)

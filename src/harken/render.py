@@ -6,7 +6,7 @@ rendering carries the delivery id, which proves that it was seen when it comes b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from harken.model import (
@@ -118,6 +118,33 @@ def for_search(offer: Offer) -> dict[str, object]:
 def cut_for_search(offer: Offer) -> dict[str, object]:
     """The same of a message that does not fit."""
     return cut(for_search(offer), "content_text_sanitized")
+
+
+def for_channels(offer: Offer, unread: Collection[MessageId]) -> dict[str, object]:
+    """A message as `channels` gives it; `unread` are those that wait for the agent."""
+    return {**for_search(offer), "unread": offer.message.id in unread}
+
+
+def cut_for_channels(offer: Offer, unread: Collection[MessageId]) -> dict[str, object]:
+    """The same of a message that does not fit."""
+    return cut(for_channels(offer, unread), "content_text_sanitized")
+
+
+def channels_line(cut_count: int, left: int) -> str:
+    """The line that follows channel messages when there are more; empty when there are not."""
+    lines = [cut_line(cut_count, "channels", is_next=False)] if cut_count else []
+    if left:
+        subject = "1 more is" if left == 1 else f"{left} more are"
+        lines.append(f"{subject} unread here: `unread` gives them after `ack`.")
+    return "\n".join(lines)
+
+
+def channels_left_line(count: int) -> str:
+    """The line that follows an acknowledgement that leaves some; empty when it does not."""
+    if not count:
+        return ""
+    subject = "1 message stays" if count == 1 else f"{count} messages stay"
+    return f"{subject} unread: this conversation was not given the whole text by `list` or `unread`."
 
 
 def for_read(piece: Piece, unread_from: int | None, offer: Offer | None = None) -> dict[str, object]:

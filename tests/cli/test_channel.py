@@ -59,7 +59,8 @@ def test_a_channel_is_shown_by_its_name_with_sequence_numbers(heard: Rig) -> Non
 
 def test_a_channel_that_does_not_exist_is_told(heard: Rig) -> None:
     """Nothing and a slip of the finger look different."""
-    for words in (("nothing",), ("ack", "nothing"), ("inject", "nothing"), ("deploys", "--source", "nobody")):
+    named = [(verb, "nothing") for verb in ("ack", "clear", "inject")]
+    for words in (("nothing",), *named, ("deploys", "--source", "nobody")):
         done = heard.run("channel", *words)
         assert (done.code, "harken channel names" in done.err) == (NOT_FOUND, True)
 
@@ -119,10 +120,41 @@ def test_injected_messages_are_one_message_of_data_with_a_forecast(heard: Rig) -
     assert "channels" not in {each["channel"] for each in heard.json("channel", "names")["channels"]}
 
 
+def test_what_was_cleared_is_out_of_sight_and_still_stored(tmp_path: Path) -> None:
+    """It is said what was cleared and where it is; a restart does not bring it back, and what comes next is shown."""
+    with serving(tmp_path / "home") as rig:
+        for number in range(3):
+            rig.ask("send", text=f"build {number} failed", sender="ci", channel="my builds")
+        unread = rig.json("status")["consumers"]
+        assert rig.ok("channel", "clear", "my builds").splitlines() == [
+            "3 messages cleared: local/my builds (3)",
+            "Still stored, and unread if it was: harken list --channel 'my builds'",
+        ]
+        again = rig.run("channel", "clear", "my builds")
+        assert (again.code, again.out, again.err) == (0, "", "There was nothing left to clear.\n")
+        assert rig.json("status")["consumers"] == unread
+    with serving(tmp_path / "home") as rig:
+        empty = rig.run("channel", "my builds")
+        assert (empty.code, empty.out, "harken list --channel 'my builds'" in empty.err) == (0, "", True)
+        assert "0 in all, 3 cleared" in rig.ok("channel", "names")
+        assert len(rig.json("list", "--channel", "my builds")["messages"]) == 3
+        rig.ask("send", text="build 4 failed", sender="ci", channel="my builds")
+        shown = rig.json("channel", "my builds")
+        assert ([each["seq"] for each in shown["messages"]], shown["cleared"]) == ([4], 3)
+        assert rig.json("channel", "clear", "--all")["cleared"] == 1
+
+
+@pytest.mark.parametrize("words", [(), ("deploys", "--all")])
+def test_clearing_names_one_channel_or_all(heard: Rig, words: tuple[str, ...]) -> None:
+    """Neither by a slip nor by a word that is left out is everything cleared."""
+    done = heard.run("channel", "clear", *words)
+    assert (done.code, "harken channel clear --all" in done.err) == (WRONG, True)
+
+
 def test_an_agent_neither_acknowledges_nor_injects(heard: Rig) -> None:
     """What the person has seen, and what is handed to agents, is the person's to say; looking is free."""
     with hosting(heard):
-        for words in (("ack",), ("inject",), ("inject", "deploys")):
+        for words in (("ack",), ("clear", "--all"), ("inject",), ("inject", "deploys")):
             done = heard.run("channel", *words)
             assert (done.code, "An agent may not" in done.err) == (REFUSED, True)
         assert heard.json("channel", "deploys")["messages"]

@@ -30,6 +30,7 @@ from harken.model import (
 from harken.store.contract import Store
 from harken.store.contract.automation import Settlement
 from harken.store.contract.deliveries import MuteFilter
+from harken.store.contract.people import ClearedChannel
 from harken.store.contract.retention import Limits
 from harken.store.contract.timeline import (
     MAX_MUTED_AMONG_PROMPTS,
@@ -47,6 +48,7 @@ from tests.contracts.store_suite import (
     OTHER_READER,
     READER,
     TASK,
+    Journal,
     StoreSuite,
     fill,
     new_message,
@@ -372,6 +374,42 @@ class OverviewSuite(StoreSuite):
         [state] = await store.timeline.channels(10)
         assert (state.channel, state.count) == ("b", 1)
 
+    async def test_a_cleared_channel_begins_after_what_it_held(self, store: Store, journal: Journal) -> None:
+        """The person wants it out of sight, not gone: its mailbox has it, and what comes next is shown again."""
+        await add(store, *(new_message(text, channel="a") for text in "12"), new_message("other", channel="b"))
+        cleared = [ClearedChannel(source="teams", channel="a", count=2)]
+        assert await store.people.clear_channels(channel="a") == cleared
+        assert await store.people.clear_channels(channel="a") == []
+        await add(store, new_message("3", channel="a"))
+        for place in (TimelineScope(channel="a"), TimelineScope(source="teams", channel="a")):
+            part = await store.timeline.part(place, ALL)
+            assert shown(part) == shown(await store.timeline.part(place, ALL, after=0)) == ["3"]
+            assert len(await store.timeline.unseen(place, part.newest, ALL)) == 1
+        assert shown(await store.timeline.part(TimelineScope(mailbox=INBOX), ALL)) == ["1", "2", "other", "3"]
+        assert shown(await store.timeline.part(TimelineScope(source="teams"), ALL)) == ["1", "2", "other", "3"]
+        states = {each.channel: (each.count, each.unread, each.cleared) for each in await store.timeline.channels(9)}
+        assert states == {"a": (1, 1, 2), "b": (1, 1, 0)}
+        assert [each.data["count"] for each in journal.of("cleared")] == [2]
+
+    async def test_all_channels_are_cleared_at_once_the_last_active_first(self, store: Store) -> None:
+        """What was only said on this machine has no channel, and trials are nobody's mail."""
+        await add(store, new_message(channel="a"), replace(new_message(channel="a"), source="mail"))
+        await add(store, replace(new_message(channel="cli"), source=LOCAL), new_message(channel="t", mailbox=TRIAL))
+        assert [each.source for each in await store.people.clear_channels()] == ["mail", "teams"]
+        assert await store.people.clear_channels(source="mail") == []
+        assert shown(await store.timeline.part(TimelineScope(source=LOCAL, channel="cli"), ALL)) == ["hello"]
+
+    async def test_what_retention_took_of_a_cleared_channel_is_not_counted(self, store: Store) -> None:
+        """Neither among what is hidden nor among what is shown."""
+        stored = await add(store, *(new_message(text, channel="a") for text in "12"))
+        await store.people.clear_channels()
+        stored += await add(store, new_message("new", channel="a"))
+        await store.deliveries.acknowledge(PERSON, [each.id for each in stored], "test")
+        await store.retention.prune(Limits(max_count=2, max_age_seconds=LONG_SECONDS))
+        assert shown(await store.timeline.part(TimelineScope(channel="a"), ALL)) == ["new"]
+        [state] = await store.timeline.channels(9)
+        assert (state.count, state.cleared) == (1, 1)
+
     async def test_places_say_what_counting_says(self, store: Store, clock: FakeClock) -> None:
         """The list of a page and the count that a reader is told must not differ."""
         for reader in (READER, OTHER_READER):
@@ -439,6 +477,14 @@ class PromptSuite(StoreSuite):
             (MuteFilter(is_total=True), []),
         ):
             assert [message.text for message in await store.timeline.for_prompts([INBOX], 2, mutes)] == texts
+
+    async def test_what_was_cleared_does_not_go_with_prompts(self, store: Store) -> None:
+        """Other channels have their place instead, also with what is older."""
+        await add(store, announced("before", channel="alerts"), *(announced(f"{number}") for number in range(5)))
+        await store.people.clear_channels(channel="ci")
+        await add(store, announced("new"))
+        found = await store.timeline.for_prompts([INBOX], 3, MuteFilter())
+        assert [message.text for message in found] == ["before", "new"]
 
     async def test_what_a_rule_told_of_goes_with_prompts_too(self, store: Store, clock: FakeClock) -> None:
         """Whoever it is from: the owner's rule says that it matters. Once, however many rules say so; not if muted."""

@@ -172,6 +172,7 @@ RESULTS: Final[Mapping[str, Callable[[Message], Mapping[str, object]]]] = {
     "wait_for_inbound_message": lambda m: render.for_wait(offered(m)),
     "check_inbox": lambda m: render.for_task(offered(m), "api"),
     "inbox_search": lambda m: render.for_search(offered(m)),
+    "channels": lambda m: render.for_channels(offered(m), ()),
     "log ping": lambda m: render.log_ping(m, 1),
 }
 

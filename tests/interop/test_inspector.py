@@ -21,7 +21,7 @@ CLI: Final = Path(__file__).parent / "node_modules/@modelcontextprotocol/inspect
 SECONDS: Final = 60.0
 TOOLS: Final = (
     *("inbox_pull", "inbox_read", "wait_for_inbound_message", "inbound_queue_stats", "ack", "reply", "inbox_search"),
-    *("check_inbox", "send_to_task", "inbox_status", "send_to_peer"),
+    *("channels", "check_inbox", "send_to_task", "inbox_status", "send_to_peer"),
 )
 
 

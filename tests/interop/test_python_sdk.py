@@ -17,7 +17,7 @@ from harken.testing.agent import Json
 SOON = 30.0
 TOOLS = (
     *("inbox_pull", "inbox_read", "wait_for_inbound_message", "inbound_queue_stats", "ack", "reply", "inbox_search"),
-    *("check_inbox", "send_to_task", "inbox_status", "send_to_peer"),
+    *("channels", "check_inbox", "send_to_task", "inbox_status", "send_to_peer"),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harken.inbox.channels import Channels
 from harken.sessions.proof import CallLog
 from harken.sessions.session import Session
 from harken.verbs.verb import ToolCall
@@ -14,6 +15,7 @@ def called(shop: Workshop, session: Session, log: CallLog, request: str, *, resu
     return ToolCall(
         inbox=shop.inbox,
         tasks=shop.tasks,
+        channels=Channels(shop.store, shop.inbox),
         reader=session.reader,
         caller=says(session),
         edge="edge",

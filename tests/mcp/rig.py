@@ -28,6 +28,7 @@ TOOLS: Final = (
     "ack",
     "reply",
     "inbox_search",
+    "channels",
     "check_inbox",
     "send_to_task",
     "inbox_status",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harken.testing import DaemonProcess, EdgeClient, running_daemon
-from tests.mcp.rig import TOOLS, Connect, fresh_name, send, until
+from tests.mcp.rig import TOOLS, Connect, fresh_name, send, standing, until
 
 
 def blocks(agent: EdgeClient, tool: str, **arguments: object) -> list[str]:
@@ -75,6 +75,29 @@ def test_the_list_of_tools(connect: Connect) -> None:
     tools = connect().request("tools/list", {})["result"]["tools"]
     assert tools == json.loads((Path(__file__).parent / "tools.json").read_text())
     assert tuple(tool["name"] for tool in tools) == TOOLS
+
+
+def test_channels_lists_what_the_agent_may_read_and_acknowledges_what_it_was_given(
+    daemon: DaemonProcess, connect: Connect
+) -> None:
+    """Looking is not reading: only what was given whole, and before, counts as seen when the agent says so."""
+    agent, channel = connect(name := fresh_name()), fresh_name("ch")
+    first, second, third = (send(daemon, f"build {number}", channel=channel) for number in range(3))
+    other = send(daemon, "for others", channel=channel, to="project:elsewhere")
+    found = agent.tool("channels", action="list", channel=channel, limit=2)
+    assert [(each["id"], each["unread"]) for each in found["messages"]] == [(third, True), (second, True)]
+    assert found["unread"] == 3
+    late = send(daemon, "after it looked", channel=channel)
+    answer, note, *_ = blocks(agent, "channels", action="ack", channel=channel)
+    assert json.loads(answer) == {"acknowledged": [second, third], "unread": 2}
+    assert note.startswith("2 messages stay unread: ")
+    assert [standing(daemon, each, name) for each in (second, third)] == [("seen", "ack")] * 2
+    left = agent.tool("channels", action="unread", channel=channel)
+    assert [each["id"] for each in left["messages"]] == [first, late]
+    assert agent.tool("channels", action="ack")["acknowledged"] == [first, late]
+    assert agent.tool("channels", action="unread", channel=channel) == {"unread": 0, "messages": []}
+    assert standing(daemon, other, "watch") == ("queued", "")
+    assert error(agent, "channels", channel="nowhere")["code"] == "not_found"
 
 
 def test_inbox_pull_returns_records_and_what_remains(daemon: DaemonProcess, connect: Connect) -> None:

@@ -98,6 +98,10 @@ _PROMISES: Final = (
         "test_ack_marks_as_seen_by_id_and_number",
     ),
     held(
+        "or the agent acknowledged with `channels` what that tool had given it whole before",
+        "test_channels_lists_what_the_agent_may_read_and_acknowledges_what_it_was_given",
+    ),
+    held(
         "`harken pull` or `harken wait` has printed it",
         "test_pull_takes_and_peek_does_not",
         "test_wait_gets_a_message_that_comes_later",

@@ -109,6 +109,7 @@ async def decide(store: Store, clock: FakeClock) -> None:
     await store.people.set_mute(Mute("channel", "ops", None), is_on=False)
     await store.people.put_away(["question:m-1", "reply:r-1:3"], is_on=True)
     await store.people.put_away(["question:m-1"], is_on=False)
+    await store.people.clear_channels()
     for name in ("a", "b", "c"):
         task = Task(id=TaskId(name), title=name, dir=f"/srv/{name}", created_at=clock.now(), agent="codex")
         await store.tasks.add(task, [TaskId("a")] if name == "c" else [])

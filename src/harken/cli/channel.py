@@ -8,6 +8,7 @@ the end.
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -83,16 +84,46 @@ def list_channels(asked: Invocation, *, limit: int) -> None:
 @verb_option("channel", "limit", show_default=True)
 def show(asked: Invocation, *, name: str, source: str, limit: int) -> None:
     """`harken channel NAME` is the same."""
-    _show_messages(asked, asked.ask("channel", channel=name, source=source, limit=limit))
+    _show_messages(asked, asked.ask("channel", channel=name, source=source, limit=limit), name)
 
 
-def _show_messages(asked: Invocation, found: Result) -> None:
+def _show_messages(asked: Invocation, found: Result, name: str = "") -> None:
     if asked.gave_json(found):
         return
     for record in found["messages"]:
         asked.screen.row(record)
-    if not found["messages"]:
+    if found["messages"]:
+        return
+    if found["cleared"]:
+        note_to_person(f"Nothing came since you cleared it. What was there before: {_listing(name)}")
+    else:
         note_to_person(NOTHING)
+
+
+@verb_command("channel_clear", "clear")
+@_name
+@_source
+@verb_option("channel_clear", "all")
+def clear(asked: Invocation, *, name: str, source: str, **options: bool) -> None:
+    """What comes later is shown again. Nothing is marked as seen: `harken channel ack` does that."""
+    found = asked.ask("channel_clear", channel=name, source=source, **options)
+    if asked.gave_json(found):
+        return
+    if not found["cleared"]:
+        note_to_person("There was nothing left to clear.")
+        return
+    places = ", ".join(f"{one_line(_place(each))} ({each['count']})" for each in found["channels"])
+    asked.screen.line(f"{_messages(found['cleared'])} cleared: {places}")
+    only = found["channels"][0]["channel"] if len(found["channels"]) == 1 else ""
+    asked.screen.hint(f"Still stored, and unread if it was: {_listing(only)}")
+
+
+def _messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count} messages"
+
+
+def _listing(name: str) -> str:
+    return f"harken list --channel {shlex.quote(one_line(name))}" if name else "harken list --channel NAME"
 
 
 @verb_command("channel_ack", "ack")
@@ -139,7 +170,7 @@ def rules(asked: Invocation, *, what: str | None) -> None:
     look(asked, RELOAD if what else LIST)
 
 
-for _verb in (list_newest, list_channels, show, ack, inject, pause, resume, rules, confirm, run):
+for _verb in (list_newest, list_channels, show, ack, clear, inject, pause, resume, rules, confirm, run):
     channel.add_command(_verb)
 lists(channel)
 
@@ -151,7 +182,7 @@ def _row(found: Result, screen: Screen) -> tuple[str, ...]:
         screen.short(found["channel"] or "-", 4),
         screen.short(found["source"], 8),
         f"{found['unread']}{more} unread" if found["unread"] else "",
-        f"{found['count']} in all",
+        f"{found['count']} in all" + (f", {found['cleared']} cleared" if found["cleared"] else ""),
         clock_time(found["last_at"]),
         f"#{newest['seq']} {newest['preview']}" if newest else "",
     )

@@ -58,6 +58,10 @@ VERB_HELP: Final[Mapping[str, str]] = MappingProxyType(
         "channels": "Show the channels that messages came through, the last active first.",
         "channel": "Show the newest messages of a channel, or of all of them; the newest last.",
         "channel_ack": "Mark what is in a channel, or in all of them, as seen by you.",
+        "channel_clear": (
+            "Hide what a channel holds now from channels and prompts. It stays in its mailbox, and can be listed and "
+            "found."
+        ),
         "channel_inject": (
             "Hand the 10 most recent channel messages to an agent: between two tool calls, or with its next prompt."
         ),
@@ -232,6 +236,11 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
         "channel_ack": {
             "channel": ("--channel", "", "The channel; all of them when empty."),
             "source": ("--source", "", "Of this source, when several have the channel."),
+        },
+        "channel_clear": {
+            "channel": ("--channel", "", "The channel."),
+            "source": ("--source", "", "Of this source, when several have the channel."),
+            "all": ("--all", False, "All channels."),
         },
         "channel_inject": {
             "channel": ("--channel", "", "Of this channel; of all that go with prompts when empty."),

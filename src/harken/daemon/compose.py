@@ -284,6 +284,7 @@ class Daemon:
         means = AgentServices(
             inbox=self.inbox,
             tasks=self.tasks,
+            channels=self._calls.channels,
             clock=self.clock,
             reading_of=self.reading_of,
             # Where the system does not tell who is at the other end, its word is all there is.

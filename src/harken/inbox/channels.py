@@ -1,8 +1,8 @@
-"""`Channels`: what people do with what machines announce: look at it, have seen it, hand it to an agent now.
+"""`Channels`: what people do with what machines announce: look at it, have seen it, clear it, hand it to an agent now.
 
 A channel is where in its source a message came from. Above are the verbs; below the views, which know what the person
-has seen, and the inbox, which accepts what is handed over like any other message. What an agent is told is worded by
-the surfaces, not here.
+has seen, and the inbox, which accepts what is handed over like any other message. Agents look at the channels of their
+mailboxes, too. What an agent is told is worded by the surfaces, not here.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from harken.errors import NotFound, UserError
 from harken.inbox.caller import CHANNELS_ID, Caller, bounded, printable
 from harken.inbox.inbox import Inbox, mark_seen
 from harken.inbox.results import ChannelCard, ChannelLine, SendResult
-from harken.model import INBOX, LOCAL, WATCH, Draft, Mailbox, Message, Sender, fresh_id
+from harken.model import INBOX, LOCAL, WATCH, Attention, Draft, Mailbox, Message, MessageId, Reader, Sender, fresh_id
 from harken.store.contract import Store
-from harken.store.contract.deliveries import MuteFilter
+from harken.store.contract.deliveries import MuteFilter, OfferFilter
+from harken.store.contract.people import ClearedChannel
 from harken.store.contract.timeline import TimelineScope
 
 MAX_LISTED: Final = 200
 MAX_SHOWN: Final = 200
 MAX_SEEN: Final = 2_000  # channels that are looked at when all of them are acknowledged
+MAX_FOR_AGENTS: Final = 50  # the newest of all channels, or of one: what an agent is shown and acknowledges is of these
 INJECTED: Final = 10
 _HINT: Final = "See them: harken channel names"
 
@@ -33,6 +35,14 @@ class ChannelsSeen:
 
     count: int
     channels: Sequence[ChannelLine]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelMail:
+    """The newest channel messages of an agent's mailboxes, oldest first, and which of them wait for the agent."""
+
+    messages: Sequence[Message]
+    unread: frozenset[MessageId]
 
 
 class Channels:
@@ -47,24 +57,48 @@ class Channels:
         lines = await self._lines(bounded(limit, MAX_LISTED, "limit"))
         return [ChannelCard(line=line, newest=await self._newest(line)) for line in lines]
 
-    async def show(self, channel: str, source: str = "", limit: int = 20) -> Sequence[Message]:
-        """Return the newest messages of a channel, of every source that has it or of one, or of all; oldest first."""
+    async def show(
+        self, channel: str, source: str = "", limit: int = 20, *, among: Sequence[Mailbox] | None = None
+    ) -> Sequence[Message]:
+        """Return the newest messages of a channel, of every source that has it or of one, or of all; oldest first.
+
+        Without what was cleared. `among` bounds where an agent may look.
+        """
         most = bounded(limit, MAX_SHOWN, "limit")
+        only = None if among is None else tuple(among)
         if not channel and not source:
-            return await self._newest_of_all(most)
-        part = await self._store.timeline.part(TimelineScope(channel=channel, source=source), most)
-        if not part.lines:
+            return await self._newest_of_all(most, only)
+        part = await self._store.timeline.part(TimelineScope(channel=channel, source=source, among=only), most)
+        if not part.lines and not await self._lines(1, channel, source):
             of = f" of {source[:80]!r}" if source else ""
             raise NotFound(f"There is no channel {channel[:80]!r}{of}.", _HINT)
         # The newest are wanted, and a terminal takes so much: what does not fit is at the beginning.
         return printable([message for _, message in reversed(part.lines)])[::-1]
 
-    async def _newest_of_all(self, limit: int) -> Sequence[Message]:
+    async def cleared_count(self, channel: str = "", source: str = "") -> int:
+        """Return how many messages of a channel, or of all of them, are stored and were cleared."""
+        return sum(line.cleared for line in await self._lines(MAX_SEEN, channel, source))
+
+    async def _newest_of_all(self, limit: int, among: tuple[Mailbox, ...] | None) -> Sequence[Message]:
         # The newest of all are in the channels that were active last.
-        places = [TimelineScope(channel=each.channel, source=each.source) for each in await self._lines(limit)]
+        lines = await self._lines(limit if among is None else MAX_LISTED)
+        places = [TimelineScope(channel=each.channel, source=each.source, among=among) for each in lines]
         parts = [await self._store.timeline.part(place, limit) for place in places]
-        lines = sorted((line for part in parts for line in part.lines), key=lambda line: line[0])[-limit:]
-        return printable([message for _, message in reversed(lines)])[::-1]
+        newest = sorted((line for part in parts for line in part.lines), key=lambda line: line[0])[-limit:]
+        return printable([message for _, message in reversed(newest)])[::-1]
+
+    async def mail_of(self, reader: Reader, channel: str = "") -> ChannelMail:
+        """Return the newest 50 of a channel, or of all, that are in an agent's mailboxes; changes nothing."""
+        await self._inbox.count(reader)  # what waits for a reader is known once it has begun to read
+        found = await self.show(channel, limit=MAX_FOR_AGENTS, among=reader.mailboxes)
+        where = OfferFilter(attentions=frozenset(Attention), only=frozenset(message.id for message in found))
+        waiting = await self._store.deliveries.peek(reader, len(found), where=where) if found else []
+        return ChannelMail(messages=found, unread=frozenset(message.id for message in waiting))
+
+    async def acknowledge(self, reader: Reader, messages: Sequence[MessageId]) -> None:
+        """Let messages be seen by an agent, which has them from its channels. Idempotent."""
+        if messages:
+            await self._store.deliveries.acknowledge(reader, messages, "ack")
 
     async def have_seen(self, caller: Caller, channel: str = "", source: str = "") -> ChannelsSeen:
         """Let what is in a channel, or in all of them, be seen for the person. Idempotent.
@@ -83,6 +117,20 @@ class Channels:
         ]
         touched = [line for line, count in zip(lines, marked, strict=True) if count]
         return ChannelsSeen(count=sum(marked), channels=touched)
+
+    async def clear(
+        self, caller: Caller, channel: str = "", source: str = "", *, is_all: bool = False
+    ) -> Sequence[ClearedChannel]:
+        """Hide what a channel holds now, or what all of them hold, wherever channels are shown. Idempotent.
+
+        The messages stay where they are, unread if they were.
+        """
+        caller.require_owner("clear channels")
+        if bool(channel or source) == is_all:
+            raise UserError("Which channel?", "Name one, or clear all of them: harken channel clear --all")
+        if not is_all and not await self._lines(1, channel, source):
+            raise NotFound(f"There is no channel {(channel or source)[:80]!r}.", _HINT)
+        return await self._store.people.clear_channels(source=source, channel=channel)
 
     async def to_inject(self, channel: str = "", source: str = "") -> Sequence[Message]:
         """Return what `inject` hands over, oldest first: of a channel that is named, or of what goes with prompts."""
@@ -115,7 +163,14 @@ class Channels:
     async def _lines(self, limit: int, channel: str = "", source: str = "") -> Sequence[ChannelLine]:
         found = await self._store.timeline.channels(limit, source=source, channel=channel)
         return [
-            ChannelLine(source=c.source, channel=c.channel, count=c.count, unread=c.unread, last_at=c.last_at)
+            ChannelLine(
+                source=c.source,
+                channel=c.channel,
+                count=c.count,
+                unread=c.unread,
+                last_at=c.last_at,
+                cleared=c.cleared,
+            )
             for c in found
         ]
 

@@ -140,13 +140,14 @@ class Status:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelLine:
-    """A channel in the list. `unread` is counted among its newest hundred."""
+    """A channel in the list. `unread` is counted among its newest hundred; neither number has what was cleared."""
 
     source: str
     channel: str
     count: int
     unread: int
     last_at: datetime
+    cleared: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from harken import render
 from harken.budget import ResultBudget, longest_piece
 from harken.inbox.caller import Role
+from harken.inbox.channels import MAX_FOR_AGENTS
 from harken.inbox.inbox import MAX_OFFER, MAX_PAGE
 from harken.inbox.results import PullResult
 from harken.model import Attention, Consumer, DeliveryId, Message, MessageId, Offer, fresh_id
+from harken.sessions.session import Coverage
 from harken.verbs import shapes
 from harken.verbs.verb import (
     FROM_OUTSIDE,
+    AgentTool,
     AnyCall,
     Arguments,
     CallContext,
@@ -396,6 +399,14 @@ class InjectChannel(Arguments):
     key: Annotated[str, about("Asked again with the same key it is done once.")] = ""
 
 
+class ClearChannel(Arguments):
+    """Hide what a channel holds now from channels and prompts. It stays in its mailbox, and can be listed and found."""
+
+    channel: Annotated[str, about("The channel.")] = ""
+    source: Annotated[str, _OF_SOURCE] = ""
+    all: Annotated[bool, about("All channels.")] = False
+
+
 async def _channels(context: CallContext, a: ListChannels) -> object:
     cards = await context.channels.list(a.limit)
     # That there is a channel is no secret; what was said there last may not be for this agent.
@@ -404,9 +415,12 @@ async def _channels(context: CallContext, a: ListChannels) -> object:
 
 
 async def _channel(context: CallContext, a: ShowChannel) -> object:
-    found = [each for each in await context.channels.show(a.channel, a.source, a.limit) if context.may_read(each)]
+    found = await context.channels.show(a.channel, a.source, a.limit, among=context.among())
     seen = await context.inbox.seen_by(found)
-    return {"messages": [shapes.message(item, seen[item.id]) for item in found]}
+    return {
+        "messages": [shapes.message(item, seen[item.id]) for item in found],
+        "cleared": await context.channels.cleared_count(a.channel, a.source),
+    }
 
 
 async def _channel_ack(context: CallContext, a: AckChannel) -> object:
@@ -417,6 +431,14 @@ async def _channel_ack(context: CallContext, a: AckChannel) -> object:
     }
 
 
+async def _channel_clear(context: CallContext, a: ClearChannel) -> object:
+    cleared = await context.channels.clear(context.caller, a.channel, a.source, is_all=a.all)
+    return {
+        "cleared": sum(each.count for each in cleared),
+        "channels": [{"source": each.source, "channel": each.channel, "count": each.count} for each in cleared],
+    }
+
+
 async def _channel_inject(context: CallContext, a: InjectChannel) -> object:
     context.caller.require_owner("inject channel messages")
     messages = await context.channels.to_inject(a.channel, a.source)
@@ -424,9 +446,61 @@ async def _channel_inject(context: CallContext, a: InjectChannel) -> object:
     return {**sent.as_json(), "injected": [message.id for message in messages]}
 
 
+class AgentChannels(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of the tool `channels`."""
+
+    action: Annotated[
+        Literal["list", "unread", "ack"],
+        msgspec.Meta(
+            description="list: the newest. unread: what waits, oldest first. ack: marks what was given.",
+            extra_json_schema={"type": "string"},
+        ),
+    ] = "list"
+    channel: Annotated[str, msgspec.Meta(description="Only this channel, such as ci.")] = ""
+    limit: Annotated[int, msgspec.Meta(description="At most this many messages whole.", ge=1, le=MAX_FOR_AGENTS)] = 10
+
+
+def _cover(coverage: Coverage, messages: Sequence[Message]) -> None:
+    for message in messages:
+        coverage.add(message.id, (0, len(message.text)))
+
+
+async def _agent_channels(call: ToolCall, a: AgentChannels) -> ToolAnswer:
+    mail, coverage = await call.channels.mail_of(call.reader, a.channel), call.coverage()
+    if a.action == "ack":
+        waiting = [message for message in mail.messages if message.id in mail.unread]
+        # What the conversation was not given it cannot have seen, such as what came after it looked.
+        given = [m.id for m in waiting if coverage.gap(m.id, len(m.text), (0, 0)) is None]
+        await call.channels.acknowledge(call.reader, given)
+        left = len(waiting) - len(given)
+        return ToolAnswer({"acknowledged": given, "unread": left}, note=render.channels_left_line(left))
+    is_news = a.action == "unread"
+    found = [message for message in mail.messages if message.id in mail.unread] if is_news else mail.messages[::-1]
+    whole = partial(render.for_channels, unread=mail.unread)
+    cut = partial(render.cut_for_channels, unread=mail.unread)
+    shown = ResultBudget(call.result_bytes, whole, cut)(await call.inbox.shown(found), a.limit)
+    call.when_proven(partial(_cover, coverage, [offer.message for offer in shown.whole]))
+    value = {"unread": len(mail.unread), "messages": [*map(whole, shown.whole), *map(cut, shown.cut)]}
+    left = len(found) - len(shown.whole) - len(shown.cut) if is_news else 0
+    return ToolAnswer(value, note=render.channels_line(len(shown.cut), left))
+
+
+_CHANNELS_TOOL: Final = AgentTool(
+    name="channels",
+    title="Look at channels",
+    description=(
+        "Shows what machines and chats announced on channels that this agent reads: the newest, or what it has not "
+        "seen, among the newest 50. Looking changes nothing; `ack` marks as seen by this agent what `list` and "
+        f"`unread` gave whole in this conversation. {FROM_OUTSIDE} Local and quick."
+    ),
+    arguments=AgentChannels,
+    run=_agent_channels,
+)
+
 CHANNEL_VERBS: Final = (
-    Verb("channels", ListChannels, _channels),
+    Verb("channels", ListChannels, _channels, _CHANNELS_TOOL),
     Verb("channel", ShowChannel, _channel),
     Verb("channel_ack", AckChannel, _channel_ack),
+    Verb("channel_clear", ClearChannel, _channel_clear),
     Verb("channel_inject", InjectChannel, _channel_inject),
 )

@@ -74,6 +74,7 @@ def channel(value: ChannelCard) -> dict[str, object]:
         "count": line.count,
         "unread": line.unread,
         "last_at": moment(line.last_at),
+        "cleared": line.cleared,
         "newest": None
         if newest is None
         else {"id": newest.id, "mailbox": newest.mailbox, "seq": newest.seq, "preview": newest.text[:PREVIEW_CHARS]},

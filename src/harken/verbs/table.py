@@ -34,7 +34,7 @@ VERBS: Final = VerbTable(
 
 _TOOLS_IN_ORDER: Final = (
     *("inbox_pull", "inbox_read", "wait_for_inbound_message", "inbound_queue_stats", "ack", "reply", "inbox_search"),
-    *("check_inbox", "send_to_task", "inbox_status", "send_to_peer"),
+    *("channels", "check_inbox", "send_to_task", "inbox_status", "send_to_peer"),
 )
 TOOLS: Final[tuple[AgentTool, ...]] = tuple(
     sorted((verb.tool for verb in VERBS if verb.tool), key=lambda tool: _TOOLS_IN_ORDER.index(tool.name))

@@ -242,6 +242,7 @@ class ToolCall:
 
     inbox: Inbox
     tasks: Tasks
+    channels: Channels
     reader: Reader
     caller: Caller
     edge: str

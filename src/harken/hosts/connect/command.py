@@ -32,6 +32,7 @@ _PACKAGE_DEPTH: Final = 2  # a package has its program in its folder, or in one 
 # `reply`, which speaks to people outside, nor what speaks to other tasks, whose agents may act on it.
 UNASKED: Final = (
     "ack",
+    "channels",
     "check_inbox",
     "inbound_queue_stats",
     "inbox_pull",

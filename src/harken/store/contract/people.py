@@ -1,8 +1,8 @@
-"""The part of the store's contract that is about what the person decided: who is trusted, what is muted or put away."""
+"""The part of the store's contract that is about what the person decided: who is trusted, what is muted or hidden."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -19,6 +19,15 @@ class Mute:
     kind: str
     name: str
     until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearedChannel:
+    """A channel that was cleared, and how many messages that hid."""
+
+    source: str
+    channel: str
+    count: int
 
 
 class PeopleStore(Protocol):
@@ -42,6 +51,14 @@ class PeopleStore(Protocol):
 
     async def put_away(self, keys: Collection[str], *, is_on: bool) -> None:
         """Note that the person has put entries away, or wants them back. Idempotent. Journals `put_away`."""
+        ...
+
+    async def clear_channels(self, *, source: str = "", channel: str = "") -> Sequence[ClearedChannel]:
+        """Hide what the channels hold now, of a source or of a name if given, wherever channels are shown.
+
+        The messages stay in their mailboxes, and no delivery changes. Idempotent: only channels in which something is
+        hidden by this call are returned, the last active first. Journals `cleared` for each.
+        """
         ...
 
     async def put_away_keys(self) -> frozenset[str]:

@@ -19,20 +19,22 @@ MAX_UNREAD_OF_CHANNEL: Final = 100
 """What a channel has unread is counted among its newest messages, up to this many."""
 
 MAX_MUTED_AMONG_PROMPTS: Final = 1_000
-"""How many messages of a mailbox are looked at for those that go with prompts, when some of them are muted."""
+"""How many messages of a mailbox are looked at for those that go with prompts, when some are muted or cleared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineScope:
     """What a timeline is of: one mailbox; else a channel, a source, or both, over all mailboxes; else everything.
 
-    With a source and a `thread` it is of one conversation, over all mailboxes.
+    With a source and a `thread` it is of one conversation, over all mailboxes. What the person cleared of a channel is
+    in every timeline but that of the channel. Of a channel, `among` says in which mailboxes (None: in all).
     """
 
     mailbox: str = ""
     source: str = ""
     channel: str = ""
     thread: str = ""
+    among: tuple[Mailbox, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +62,17 @@ class MailboxState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelState:
-    """A channel of a source: how many of its messages are stored, how many the person has not seen, the last one."""
+    """A channel of a source: how many of its messages are stored, how many the person has not seen, the last one.
+
+    Neither number has what the person cleared; `cleared` says how many of those are stored.
+    """
 
     source: str
     channel: str
     count: int
     unread: int
     last_at: datetime
+    cleared: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +129,8 @@ class TimelineStore(Protocol):
 
         Those with such an attention, and those that a rule drew attention to.
 
-        Nothing that is muted; of each mailbox the newest `MAX_MUTED_AMONG_PROMPTS` are looked at. What else a
-        mailbox holds costs nothing.
+        Nothing that is muted or was cleared; of each mailbox the newest `MAX_MUTED_AMONG_PROMPTS` are looked at. What
+        else a mailbox holds costs nothing.
         """
         ...
 

@@ -1,14 +1,15 @@
-"""Decisions of the person: who is trusted, what is muted."""
+"""Decisions of the person: who is trusted, what is muted, put away or cleared."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from harken.clock import Clock
 from harken.model import SenderRule, Trust, timestamp
-from harken.store.contract.people import Mute
+from harken.store.contract.people import ClearedChannel, Mute
+from harken.store.sqlite.timeline import OF_CHANNELS
 from harken.store.sqlite.transaction import Readers, Transaction, optional_micros, optional_moment, to_micros
 from harken.store.sqlite.writer import Writer
 
@@ -26,6 +27,20 @@ MUTES = "SELECT kind, name, until FROM mutes WHERE until IS NULL OR until > ? OR
 PUT_AWAY = "INSERT OR REPLACE INTO put_away (key, at) VALUES (?, ?)"
 TAKE_BACK = "DELETE FROM put_away WHERE key = ?"
 AWAY = "SELECT key FROM put_away ORDER BY at DESC LIMIT 10000"
+
+CLEARABLE = f"""
+SELECT c.source, c.channel, c.count - c.cleared_count, m.id
+FROM channels c JOIN messages m ON m.n = (
+    SELECT max(t.n) FROM messages t
+    WHERE t.source = c.source AND t.channel = c.channel AND t.mailbox NOT LIKE 'trial:%')
+WHERE {OF_CHANNELS} AND m.n > c.cleared_n ORDER BY c.last_n DESC
+"""
+CLEAR = """
+UPDATE channels AS c SET cleared_n = m.n, cleared_count = (
+    SELECT count(*) FROM messages t
+    WHERE t.source = c.source AND t.channel = c.channel AND t.n <= m.n AND t.mailbox NOT LIKE 'trial:%')
+FROM messages m WHERE m.id = ? AND c.source = m.source AND c.channel = m.channel AND c.cleared_n < m.n
+"""
 
 
 def set_sender(tx: Transaction, rule: SenderRule) -> None:
@@ -62,6 +77,15 @@ def put_away(tx: Transaction, keys: Collection[str], *, is_on: bool) -> None:
         tx.note("put_away", {"keys": list(keys), "is_on": is_on})
 
 
+def clear_channels(tx: Transaction, source: str, channel: str) -> list[ClearedChannel]:
+    """Let channels begin after what they hold now."""
+    found = tx.connection.execute(CLEARABLE, {"source": source, "channel": channel}).fetchall()
+    for of, name, count, newest in found:
+        tx.execute(CLEAR, (newest,))
+        tx.note("cleared", {"source": of, "channel": name, "count": count, "message_id": newest})
+    return [ClearedChannel(source=of, channel=name, count=count) for of, name, count, _ in found]
+
+
 class SqlitePeople:
     """The contract of `PeopleStore`."""
 
@@ -89,6 +113,10 @@ class SqlitePeople:
     async def put_away(self, keys: Collection[str], *, is_on: bool) -> None:
         """Put entries away, or take them back."""
         await self._writer.run(lambda tx: put_away(tx, keys, is_on=is_on))
+
+    async def clear_channels(self, *, source: str = "", channel: str = "") -> Sequence[ClearedChannel]:
+        """Let channels begin after what they hold now."""
+        return await self._writer.run(lambda tx: clear_channels(tx, source, channel))
 
     async def put_away_keys(self) -> frozenset[str]:
         """Return what was put away."""

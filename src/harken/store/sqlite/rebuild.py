@@ -242,7 +242,7 @@ class Rebuild:
                 _deliver(tx, said)
             case "answered" | "replied" | "parked" | "retried":
                 _reply(tx, said)
-            case "access" | "muted" | "unmuted" | "put_away":
+            case "access" | "muted" | "unmuted" | "put_away" | "cleared":
                 _decide(tx, said)
             case "task":
                 self._task(tx, said)
@@ -345,6 +345,8 @@ def _decide(tx: Transaction, said: Mapping[str, Any]) -> None:
         case "put_away":
             for key in map(_text, said["keys"]):
                 tx.execute(*((people.PUT_AWAY, (key, tx.now_micros)) if said["is_on"] else (people.TAKE_BACK, (key,))))
+        case "cleared":
+            tx.execute(people.CLEAR, (said["message_id"],))
         case _:
             tx.execute(people.END_MUTE, (said["what"], said["name"]))
 

@@ -25,6 +25,7 @@ from harken.model import record
 from harken.store.contract.health import StoreIdentity
 from harken.store.identity import StoreTraces, refusal
 from harken.store.journal_reader import JournalLine, lines_after, number_of
+from harken.store.sqlite import people
 from harken.store.sqlite.connection import connect, log_of, migrations, prepare_file, refuse_damaged
 from harken.store.sqlite.events import after
 from harken.store.sqlite.health import identity_of, look
@@ -182,6 +183,7 @@ KEYED: Final[Mapping[str, str]] = {
     "task_links": "task, other",
     "questions": "message",
     "conversations": "source, thread",
+    "channels": "source, channel",
     "verdicts": "message, rule",
     "rule_windows": "rule, digest",
     "rule_counts": "rule, outcome",
@@ -204,6 +206,10 @@ SORTED: Final = (
 SORT: Final = """
 UPDATE conversations SET state = ?, until = ?, is_marked = ?
 WHERE source = ? AND thread = ? AND count <= ? AND state IN ('open', 'sent')
+"""
+CLEARED: Final = """
+SELECT m.id FROM channels c JOIN messages m ON m.n = (
+    SELECT max(t.n) FROM messages t WHERE t.source = c.source AND t.channel = c.channel AND t.n <= c.cleared_n)
 """
 
 
@@ -274,6 +280,8 @@ def add_rest(connection: sqlite3.Connection, salvaged: Path) -> None:
         for row in source.execute(SORTED):
             with suppress(sqlite3.IntegrityError):
                 connection.execute(SORT, row)
+        for row in source.execute(CLEARED):
+            connection.execute(people.CLEAR, row)
         [[text]] = source.execute("SELECT text FROM rule_state").fetchall() or [[None]]
         connection.execute(KEEP_RULES, (text,))
 

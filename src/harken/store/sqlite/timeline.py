@@ -38,9 +38,10 @@ _LINES = f"SELECT {COLUMNS}, m.n FROM messages m WHERE {_IS_LINE} AND {_NO_TRIAL
 _OF_MAILBOX = "AND m.mailbox = :mailbox"
 MAILBOX_BEFORE = f"{_LINES} {_OF_MAILBOX} AND m.seq < :position ORDER BY m.seq DESC LIMIT :limit"
 MAILBOX_AFTER = f"{_LINES} {_OF_MAILBOX} AND m.seq > :position ORDER BY m.seq LIMIT :limit"
-_OF_CHANNEL = "AND m.source = :source AND m.channel = :channel"
-CHANNEL_BEFORE = f"{_LINES} {_OF_CHANNEL} AND m.n < :position ORDER BY m.n DESC LIMIT :limit"
-CHANNEL_AFTER = f"{_LINES} {_OF_CHANNEL} AND m.n > :position ORDER BY m.n LIMIT :limit"
+_OF_CHANNEL = """AND m.source = :source AND m.channel = :channel
+    AND (:among IS NULL OR m.mailbox IN (SELECT value FROM json_each(:among)))"""
+CHANNEL_BEFORE = f"{_LINES} {_OF_CHANNEL} AND m.n > :cleared AND m.n < :position ORDER BY m.n DESC LIMIT :limit"
+CHANNEL_AFTER = f"{_LINES} {_OF_CHANNEL} AND m.n > max(:cleared, :position) ORDER BY m.n LIMIT :limit"
 _OF_THREAD = "AND m.source = :source AND iif(m.thread = '', m.id, m.thread) = :thread"
 THREAD_BEFORE = f"{_LINES} {_OF_THREAD} AND m.n < :position ORDER BY m.n DESC LIMIT :limit"
 THREAD_AFTER = f"{_LINES} {_OF_THREAD} AND m.n > :position ORDER BY m.n LIMIT :limit"
@@ -51,9 +52,11 @@ NEWEST_OF_CHANNEL = "SELECT max(n) FROM messages WHERE source = ? AND channel = 
 NEWEST_OF_THREAD = "SELECT max(n) FROM messages WHERE source = ? AND iif(thread = '', id, thread) = ?"
 NEWEST = "SELECT max(n) FROM messages"
 CHANNELS_OF = f"""
-SELECT source, channel FROM channels WHERE (:source = '' OR source = :source) AND (:channel = '' OR channel = :channel)
+SELECT source, channel, iif(:channel = '', 0, cleared_n) FROM channels
+WHERE (:source = '' OR source = :source) AND (:channel = '' OR channel = :channel)
 ORDER BY last_n DESC LIMIT {MAX_CHANNELS_OF_PLACE}
 """
+CHANNEL_OF = "SELECT source, channel, cleared_n FROM channels WHERE source = ? AND channel = ?"
 _SEEN_UP_TO = "coalesce((SELECT c.seq FROM cursors c WHERE c.consumer = 'watch' AND c.mailbox = {}), 0)"
 _UNPROVEN = """NOT EXISTS (
     SELECT 1 FROM deliveries d
@@ -68,21 +71,24 @@ ORDER BY m.seq LIMIT :limit
 UNSEEN_OF_CHANNEL = f"""
 SELECT m.id, m.n FROM (
     SELECT n, id, mailbox, seq FROM messages
-    WHERE source = :source AND channel = :channel AND n BETWEEN :since AND :position
+    WHERE source = :source AND channel = :channel AND n BETWEEN max(:since, :cleared + 1) AND :position
     ORDER BY n DESC LIMIT :limit) m
 WHERE {_NO_TRIAL} AND m.seq > {_SEEN_UP_TO.format("m.mailbox")} AND {_UNPROVEN}
 """
-UNSEEN_OF_THREAD = UNSEEN_OF_CHANNEL.replace("channel = :channel", "iif(thread = '', id, thread) = :thread")
+UNSEEN_OF_THREAD = UNSEEN_OF_CHANNEL.replace("channel = :channel", "iif(thread = '', id, thread) = :thread").replace(
+    "max(:since, :cleared + 1)", ":since"
+)
 MAILBOXES = """
 SELECT b.name, b.head, (SELECT m.received_at FROM messages m WHERE m.mailbox = b.name ORDER BY m.seq DESC LIMIT 1)
 FROM mailboxes b WHERE b.name NOT LIKE 'trial:%' ORDER BY b.name
 """
-CHANNELS = """
-SELECT source, channel, count, last_n, last_at FROM channels
-WHERE (source <> 'local' OR channel NOT IN ('', 'agent', 'cli', 'page', 'task'))
-    AND (:source = '' OR source = :source) AND (:channel = '' OR channel = :channel)
-ORDER BY last_n DESC LIMIT :limit
+OF_CHANNELS = """(c.source <> 'local' OR c.channel NOT IN ('', 'agent', 'cli', 'page', 'task'))
+    AND (:source = '' OR c.source = :source) AND (:channel = '' OR c.channel = :channel)"""
+CHANNELS = f"""
+SELECT source, channel, count - cleared_count, last_n, last_at, cleared_count FROM channels c
+WHERE {OF_CHANNELS} ORDER BY last_n DESC LIMIT :limit
 """
+IS_CLEARED = "SELECT 1 FROM channels WHERE cleared_n > 0 LIMIT 1"
 # The attention is written out: the index is only of messages that have it. What rules told of is found by its id.
 FOR_PROMPTS = f"""
 SELECT {COLUMNS}, m.n FROM (
@@ -94,6 +100,8 @@ SELECT {COLUMNS}, m.n FROM (
 CROSS JOIN messages m ON m.n = p.n WHERE m.channel NOT IN (SELECT value FROM json_each(:channels))
     AND m.sender_id NOT IN (SELECT value FROM json_each(:senders))
     AND m.sender_name NOT IN (SELECT value FROM json_each(:senders))
+    AND (NOT :has_cleared OR m.n > coalesce((
+        SELECT c.cleared_n FROM channels c WHERE c.source = m.source AND c.channel = m.channel), 0))
 ORDER BY m.n DESC LIMIT :limit
 """
 RECEIVED = f"""
@@ -135,7 +143,7 @@ def _walk(
     connection: sqlite3.Connection, place: TimelineScope, limit: int, position: int, *, is_forward: bool
 ) -> list[tuple[int, Message]]:
     """Return the lines that are nearest to a position, on one side of it, the nearest first."""
-    named = {"position": position, "limit": limit}
+    named: dict[str, object] = {"position": position, "limit": limit}
     if place.mailbox:
         sql = MAILBOX_AFTER if is_forward else MAILBOX_BEFORE
         found = map(from_row, connection.execute(sql, {**named, "mailbox": place.mailbox}))
@@ -145,10 +153,11 @@ def _walk(
         rows = connection.execute(sql, {**named, "source": place.source, "thread": place.thread}).fetchall()
     elif place.source or place.channel:
         sql = CHANNEL_AFTER if is_forward else CHANNEL_BEFORE
+        named["among"] = None if place.among is None else encode_json(place.among)
         rows = [
             row
-            for source, channel in _channels(connection, place)
-            for row in connection.execute(sql, {**named, "source": source, "channel": channel})
+            for source, channel, cleared in _channels(connection, place)
+            for row in connection.execute(sql, {**named, "source": source, "channel": channel, "cleared": cleared})
         ]
         rows.sort(key=lambda row: row[MESSAGE_WIDTH], reverse=not is_forward)
     else:
@@ -156,9 +165,10 @@ def _walk(
     return [(row[MESSAGE_WIDTH], from_row(row)) for row in rows[:limit]]
 
 
-def _channels(connection: sqlite3.Connection, place: TimelineScope) -> list[tuple[str, str]]:
+def _channels(connection: sqlite3.Connection, place: TimelineScope) -> list[tuple[str, str, int]]:
+    """Return the channels of a place, each with the position up to which it is cleared."""
     if place.source and place.channel:
-        return [(place.source, place.channel)]
+        return connection.execute(CHANNEL_OF, (place.source, place.channel)).fetchall()
     named = {"source": place.source, "channel": place.channel}
     return connection.execute(CHANNELS_OF, named).fetchall()
 
@@ -169,7 +179,8 @@ def _newest(connection: sqlite3.Connection, place: TimelineScope) -> int:
     elif place.thread:
         rows = [connection.execute(NEWEST_OF_THREAD, (place.source, place.thread)).fetchone()]
     elif place.source or place.channel:
-        rows = [connection.execute(NEWEST_OF_CHANNEL, pair).fetchone() for pair in _channels(connection, place)]
+        pairs = [(source, channel) for source, channel, _ in _channels(connection, place)]
+        rows = [connection.execute(NEWEST_OF_CHANNEL, pair).fetchone() for pair in pairs]
     else:
         rows = [connection.execute(NEWEST).fetchone()]
     return max((int(row[0]) for row in rows if row and row[0]), default=0)
@@ -188,8 +199,10 @@ def unseen(
     else:
         rows = [
             row
-            for source, channel in _channels(connection, place)
-            for row in connection.execute(UNSEEN_OF_CHANNEL, {**named, "source": source, "channel": channel})
+            for source, channel, cleared in _channels(connection, place)
+            for row in connection.execute(
+                UNSEEN_OF_CHANNEL, {**named, "source": source, "channel": channel, "cleared": cleared}
+            )
         ]
     return [MessageId(row[0]) for row in sorted(rows, key=lambda row: int(row[1]))]
 
@@ -212,8 +225,9 @@ def channels(connection: sqlite3.Connection, limit: int, *, source: str = "", ch
             count=count,
             unread=_unread(connection, of, name) if last_n >= begin else 0,
             last_at=from_micros(last_at),
+            cleared=cleared,
         )
-        for of, name, count, last_n, last_at in connection.execute(CHANNELS, named).fetchall()
+        for of, name, count, last_n, last_at, cleared in connection.execute(CHANNELS, named).fetchall()
     ]
 
 
@@ -227,12 +241,14 @@ def for_prompts(
     """Return the newest messages that go with prompts."""
     if mutes.is_total:
         return []
-    is_muted = bool(mutes.channels or mutes.senders)
+    has_cleared = connection.execute(IS_CLEARED).fetchone() is not None
+    is_partial = bool(mutes.channels or mutes.senders or has_cleared)
     named = {
         "limit": limit,
-        "among": MAX_MUTED_AMONG_PROMPTS if is_muted else limit,
+        "among": MAX_MUTED_AMONG_PROMPTS if is_partial else limit,
         "channels": encode_json(sorted(mutes.channels)),
         "senders": encode_json(sorted(mutes.senders)),
+        "has_cleared": has_cleared,
     }
     rows = [row for name in mailboxes for row in connection.execute(FOR_PROMPTS, {**named, "mailbox": name})]
     newest = sorted(rows, key=lambda row: int(row[MESSAGE_WIDTH]))[-limit:]

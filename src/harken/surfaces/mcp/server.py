@@ -76,6 +76,7 @@ class AgentServer:
         self._hello = hello
         self._inbox = means.inbox
         self._tasks = means.tasks
+        self._channels = means.channels
         self._clock = means.clock
         self._reading_of = means.reading_of
         self._named_by = means.named_by
@@ -279,6 +280,7 @@ class AgentServer:
         return ToolCall(
             inbox=self._inbox,
             tasks=self._tasks,
+            channels=self._channels,
             reader=session.reader,
             caller=Caller(role=Role.AGENT, consumer=session.consumer, session=session.key),
             edge=self._hello.edge,

@@ -14,6 +14,7 @@ from typing import Any, Final
 from harken.automation import ANY_AGENT, OWN_FOLDER, ActionId, Order
 from harken.clock import Clock
 from harken.inbox.automation import ActionDetails
+from harken.inbox.channels import Channels
 from harken.inbox.inbox import Inbox
 from harken.inbox.tasks import Tasks
 from harken.model import Message
@@ -25,6 +26,7 @@ from harken.sources.source import SourceReport
 _INSTEAD: Final = (
     ("See the ids with: harken list", "Find its id with inbox_search; inbox_pull gives what waits."),
     ('Make one: harken task new "TITLE"', "Your user can make one."),
+    ("See them: harken channel names", "Without a channel the newest of all are listed, each with its channel."),
 )
 
 
@@ -41,6 +43,7 @@ class AgentServices:
 
     inbox: Inbox
     tasks: Tasks
+    channels: Channels
     clock: Clock
     reading_of: MailScopeOf
     named_by: Callable[[str], NamedTask | None] = lambda _host: None  # the task that an edge was started for
