@@ -21,6 +21,7 @@ import pytest
 from harken.testing.forked import start_harken
 from tests.cli.rig import COMMAND, SECONDS, Rig
 from tests.cli.test_as_agent import hosting
+from tests.loss.rig import until
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 CONFIG = b'# mine\nmodel = "x"\n\n[mcp_servers.other]\ncommand = "y" # keep\n'
@@ -211,6 +212,7 @@ def test_doctor_says_what_is_not_connected_and_starts_nothing(person: Rig) -> No
     shown = person.ok("doctor")
     assert "does not run" in shown
     assert "Codex (not installed)" in shown
+    assert shown.endswith("Install one and run: harken connect\nAny other MCP client can start: harken mcp\n")
     facts = person.json("doctor", "codex")
     assert facts["harken"]["daemon"] is None
     assert facts["harken"]["python"] == sys.executable
@@ -228,6 +230,28 @@ def test_doctor_finds_settings_with_which_nothing_starts(person: Rig) -> None:
     assert done.code == NEEDS_FIXING
     assert "no  the settings in config.toml are valid" in done.out
     assert f"Run: harken --home {person.home} up" in " ".join(done.out.split())
+
+
+def test_doctor_looks_at_settings_sources_store_and_versions(person: Rig) -> None:
+    """One command says what is in order and what is not, each with its next step."""
+    person.home.mkdir(mode=0o700)
+    silent = '[sources.gone]\nkind = "mcp"\ncommand = "/nowhere/at-all"\n'
+    (person.home / "config.toml").write_text(silent)
+    (person.home / "config.toml").chmod(0o600)
+    person.ok("up")
+    until(lambda: person.json("source", "list")["sources"][0]["reason"], "it was tried", SECONDS)
+    done = person.run("doctor", "codex")
+    assert done.code == NEEDS_FIXING
+    for line in ("the settings in config.toml are valid", "the database is whole", "the daemon is of this version"):
+        assert f"ok  {line}" in done.out
+    assert "no  the source gone is " in done.out
+    assert "gone, or look: harken source list" in " ".join(done.out.split())
+    person.ok("down")
+    with closing(sqlite3.connect(person.home / "harken.db")) as connection:
+        connection.execute("PRAGMA user_version = 999")
+    done = person.run("doctor", "codex")
+    assert (done.code, "no  the database is of this version" in done.out) == (NEEDS_FIXING, True)
+    assert "Install the newer Harken again" in done.out
 
 
 def test_doctor_finds_damage_that_nothing_has_met_yet(person: Rig) -> None:

@@ -210,3 +210,14 @@ def test_an_agent_may_not_install_a_service(machine: Machine) -> None:
         done = machine.rig.run("service", "install", "--yes")
     assert (done.code, done.out) == (REFUSED, "")
     assert not machine.units.exists()
+
+
+def test_doctor_says_how_the_service_is(machine: Machine) -> None:
+    """A service that ended, or that another program has changed, starts nothing at the next login."""
+    machine.rig.ok("service", "install", "--yes")
+    assert "ok  the service runs" in machine.rig.ok("doctor", "codex")
+    machine.rig.ok("down")
+    done = machine.rig.run("doctor", "codex")
+    assert (done.code, "no  the service runs" in done.out, "harken service status" in done.out) == (1, True, True)
+    machine.unit.write_text(machine.unit.read_text() + "# mine\n")
+    assert "no  the service is as Harken wrote it" in machine.rig.run("doctor", "codex").out

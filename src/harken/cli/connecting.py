@@ -277,6 +277,12 @@ def _painted(screen: Screen, line: str) -> str:
     return screen.paint(text, style) if style else text
 
 
+NO_HOST = (
+    "No agent that Harken connects by itself is installed here. Install one and run: harken connect\n"
+    "Any other MCP client can start: harken mcp"
+)
+
+
 def check_up(asked: Invocation, names: Sequence[str]) -> None:
     """Look at Harken and some hosts, show it, and end with 1 when something needs fixing."""
     healths = [health_of(target) for target in look_for_hosts(asked, names, None)]
@@ -292,6 +298,8 @@ def check_up(asked: Invocation, names: Sequence[str]) -> None:
         _show_doctor(asked.screen, own)
         for health in healths:
             _show_host(asked.screen, health, own.surfaces)
+        if not any(health.target.found for health in healths):
+            asked.screen.hint(NO_HOST)
     every = [*own.findings, *(finding for health in healths for _, finding in health.findings)]
     if any(not finding.is_good for finding in every):
         click.get_current_context().exit(NEEDS_FIXING)

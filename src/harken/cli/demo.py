@@ -82,7 +82,8 @@ def demo(asked: Invocation, *, fast: bool) -> None:
     with _stage_home() as home:
         _play(stage, home)
     stage.scene("Done. The daemon is stopped and its home is removed.")
-    stage.line("next", at_home("harken up, harken connect (the agents that are installed here), harken open (the page)"))
+    follows = "harken up, harken connect (the agents that are installed here), harken open (the page)"
+    stage.line("next", at_home(follows))
     if asked.as_json:
         asked.print_json(stage.measured)
 

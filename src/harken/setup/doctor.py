@@ -17,6 +17,7 @@ from harken import __version__
 from harken.config.home import Home
 from harken.config.load import load
 from harken.control.client import DaemonClient, NoDaemon, Result
+from harken.display import one_line
 from harken.errors import HarkenError, UserError
 from harken.hosts.connect.apply import verify
 from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectOptions
@@ -24,6 +25,8 @@ from harken.hosts.connect.record import records
 from harken.hosts.registry import broken_hosts, short
 from harken.plugins import PluginFault
 from harken.setup.connect import ConnectTarget
+from harken.setup.service import installed, is_changed, service_of
+from harken.sources.source import SourceState
 
 ASK_SECONDS: Final = 10.0
 ANSWERS: Final = "the daemon answers"
@@ -132,42 +135,77 @@ def own_health(home: Home) -> OwnHealth:
         with DaemonClient(home, can_start=False) as daemon:
             facts["daemon"] = daemon.ask_within(ASK_SECONDS, "status")["daemon"]
             surfaces = _evidence(daemon)
+            findings += map(_source, daemon.ask_within(ASK_SECONDS, "source_list")["sources"])
     except NoDaemon:
         if home.down_file.exists():
             hint = "It was stopped with `harken down`: agents do not start it. Run: harken up"
             findings.append(CheckFinding(what="the daemon is allowed to start", is_good=False, hint=hint))
     except HarkenError as exc:
         findings.append(CheckFinding(what=ANSWERS, is_good=False, hint=f"{exc.message} {exc.hint}"))
-    if facts["daemon"] and facts["daemon"]["version"] != __version__:
-        hint = f"It is version {facts['daemon']['version']}. Run: harken up"
-        findings.append(CheckFinding(what="the daemon is of this version", is_good=False, hint=hint))
+    if facts["daemon"]:
+        version = facts["daemon"]["version"]
+        hint = f"It is version {version}. Run: harken up"
+        what = "the daemon is of this version"
+        findings.append(CheckFinding.of(what, hint, is_good=version == __version__))
+    findings += _service(home)
     return OwnHealth(facts=facts, findings=findings, surfaces=surfaces)
 
 
 def _settings(home: Home) -> list[CheckFinding]:
     """Return what is wrong with the settings: with those a daemon cannot start."""
+    what = "the settings in config.toml are valid"
     try:
         load(home, {}, {})
     except HarkenError as exc:
-        return [
-            CheckFinding(what="the settings in config.toml are valid", is_good=False, hint=f"{exc.message} {exc.hint}")
-        ]
-    return []
+        return [CheckFinding(what=what, is_good=False, hint=f"{exc.message} {exc.hint}")]
+    return [CheckFinding(what=what, is_good=True)] if home.config_file.exists() else []
 
 
 def _database(home: Home) -> list[CheckFinding]:
     """Return what is wrong inside the database: damage in what is seldom read would be found late."""
-    from harken.store.sqlite.connection import refuse_damage_inside
+    from harken.store.sqlite.connection import refuse_damage_inside, refuse_newer_schema
 
     if not home.database.exists() and home.identity_file.exists():
         hint = "harken.db is gone. Put it back where it was, or build it anew: harken down, then harken recover"
         return [CheckFinding(what="the database is there", is_good=False, hint=hint)]
+    if not home.database.exists():
+        return []
     try:
-        if home.database.exists():
-            refuse_damage_inside(home.database)
+        refuse_damage_inside(home.database)
     except HarkenError as exc:
         return [CheckFinding(what="the database is whole", is_good=False, hint=f"{exc.message} {exc.hint}")]
-    return []
+    found = [CheckFinding(what="the database is whole", is_good=True)]
+    try:
+        refuse_newer_schema(home.database)
+    except HarkenError as exc:
+        hint = f"{exc.message} {exc.hint}"
+        found.append(CheckFinding(what="the database is of this version", is_good=False, hint=hint))
+    return found
+
+
+def _source(found: Result) -> CheckFinding:
+    """Say how a source is doing, and what to do about one that does not listen."""
+    name, state = one_line(found["name"]), found["state"]
+    step = "harken source login" if state == SourceState.NEEDS_PERSON.value else "harken source test"
+    hint = f"{one_line(found['reason']) or 'It does not listen.'} Run: {step} {name}, or look: harken source list"
+    is_good = state in {SourceState.LISTENING.value, SourceState.CONNECTING.value}
+    return CheckFinding.of(f"the source {name} is {state}", hint, is_good=is_good)
+
+
+def _service(home: Home) -> list[CheckFinding]:
+    """Return whether the service does what it was installed for; nothing where there is none."""
+    if installed(home, os.environ) is None:
+        return []
+    try:
+        service = service_of(home, os.environ)
+        state = service.state()
+        if is_changed(service):
+            hint = "Another program has changed its file. Compare it, then: harken service install"
+            return [CheckFinding(what="the service is as Harken wrote it", is_good=False, hint=hint)]
+    except HarkenError as exc:
+        return [CheckFinding(what="the service can be asked", is_good=False, hint=f"{exc.message} {exc.hint}")]
+    hint = f"It is {state.activity}. Run: harken up; why it ended: harken service status"
+    return [CheckFinding.of("the service runs", hint, is_good=state.is_active)]
 
 
 def _evidence(daemon: DaemonClient) -> list[Result]:

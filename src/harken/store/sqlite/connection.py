@@ -158,16 +158,26 @@ def _pages_in(log: Path) -> set[int]:
     return found
 
 
-def _migrate(connection: sqlite3.Connection) -> None:
-    known = migrations()
+def refuse_newer_schema(path: Path) -> None:
+    """Raise `UserError` when a later version has written the database."""
+    with closing(open_reader(path)) as connection:
+        _known_schema(connection)
+
+
+def _known_schema(connection: sqlite3.Connection) -> int:
     current: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    newest = known[-1][0]
+    newest = migrations()[-1][0]
     if current > newest:
         raise UserError(
             f"The database has schema {current}, this Harken knows {newest}.",
             "Install the newer Harken again, or use another home (--home).",
         )
-    for number, script in known:
+    return current
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    current = _known_schema(connection)
+    for number, script in migrations():
         if number > current:
             # executescript would commit an open transaction, so the script brings its own.
             connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
