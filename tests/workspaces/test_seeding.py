@@ -16,8 +16,8 @@ import pytest
 
 from harken.hosts.connect.apply import apply
 from harken.hosts.connect.plan import ConnectOptions, local_place
+from harken.hosts.connect.targets import targets
 from harken.hosts.registry import connector
-from harken.setup.connect import targets
 from harken.setup.doctor import health_of
 from harken.workspaces import seeding
 from harken.workspaces.seeding import SeedReport, seeded_names, seeds, unseed_all

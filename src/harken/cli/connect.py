@@ -70,7 +70,7 @@ def disconnect(asked: Invocation, *, words: tuple[str, ...], is_all: bool, proje
     Files that nobody has written since become what they were, byte for byte; from the others our entries go.
     """
     from harken.cli.connecting import disconnect_targets
-    from harken.setup.connect import connected_targets, targets
+    from harken.hosts.connect.targets import connected_targets, targets
 
     if is_all and not words and not project:
         found = connected_targets(asked.home.path)

@@ -27,8 +27,8 @@ from harken.errors import HarkenError
 from harken.hosts.connect.apply import DisconnectResult, apply, file_outcomes, undo, verify
 from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectPlan, FileEdit, InstalledProgram, Step
 from harken.hosts.connect.record import shared_blocks
+from harken.hosts.connect.targets import ConnectJob, ConnectTarget, job_of, targets
 from harken.hosts.registry import short, title_of
-from harken.setup.connect import ConnectJob, ConnectTarget, job_of, targets
 from harken.setup.doctor import HostHealth, OwnHealth, health_of, own_health
 
 NEEDS_FIXING = 1  # the exit code when something was found that is not as it should be

@@ -31,9 +31,9 @@ from harken.control.client import DaemonClient, Result
 from harken.control.start import start
 from harken.control.stop import stop
 from harken.errors import HarkenError, NotFound, Unavailable, UserError
+from harken.hosts.connect.targets import ConnectTarget, targets
 from harken.hosts.registry import hook_host, host_named, short, title_of, trial_recipe
 from harken.model import INBOX
-from harken.setup.connect import ConnectTarget, targets
 from harken.setup.doctor import is_connected
 from harken.setup.service import start_by_service
 from harken.trial.outcome import TrialLedgerLine, TrialSession

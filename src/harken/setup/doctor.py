@@ -22,9 +22,9 @@ from harken.errors import HarkenError, UserError
 from harken.hosts.connect.apply import verify
 from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectOptions
 from harken.hosts.connect.record import records
+from harken.hosts.connect.targets import ConnectTarget
 from harken.hosts.registry import broken_hosts, short
 from harken.plugins import PluginFault
-from harken.setup.connect import ConnectTarget
 from harken.setup.service import installed, is_changed, service_of
 from harken.sources.source import SourceState
 

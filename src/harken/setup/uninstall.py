@@ -21,8 +21,8 @@ from harken.hosts.connect.apply import FileOutcome, file_outcomes, undo
 from harken.hosts.connect.files import glance
 from harken.hosts.connect.plan import InstallTarget, local_place
 from harken.hosts.connect.record import FOLDER, load, records
+from harken.hosts.connect.targets import ConnectTarget, targets
 from harken.hosts.registry import short, title_of
-from harken.setup.connect import ConnectTarget, targets
 from harken.setup.service import Service, installed, remove, service_of, written
 from harken.workspaces.seeding import Seed, host_of, refuse_moved, seeds, still_connected, unseed_all
 
