@@ -1,11 +1,14 @@
 """The verb `source`: the words and options of its verbs, over the kinds of sources that there are.
 
-What a kind asks for, how it is tried and how people sign in to it is the kind's own: here it is only shown. Adding and
-removing change config.toml, and the running daemon takes it over at once; the list is what the daemon says of itself.
+What a kind asks for, how it is tried and how people sign in to it is the kind's own: here it is only shown. What is
+done is `setup/sources.py`, for the page too: adding and removing change config.toml, and the running daemon takes it
+over at once. The list is what the daemon says of itself. What is done is imported when a verb is run.
 """
 
 from __future__ import annotations
 
+import shlex
+import sys
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -15,17 +18,23 @@ from harken.cli.invocation import Invocation
 from harken.cli.output import note_to_person
 from harken.cli.verbs import lists, verb, verb_command, verb_options
 from harken.display import one_line
+from harken.errors import UserError
 from harken.plugins import PluginFault, guard
 
 if TYPE_CHECKING:
+    from harken.control.client import Result
+    from harken.setup.sources import SourceAddition, SourceDesk
+    from harken.sources.check import CheckReport, RunningSources
     from harken.sources.settings import SourceOption
-    from harken.sources.setup import SourceSetup
+    from harken.sources.setup import AddedSource, SetupValues, SourceSetup
     from harken.sources.source import SourceKind
 
 TEST_SECONDS = 5.0
 NOT_LISTENING = 1  # the exit code when a source was tried and nothing would arrive from it
 ARGUMENTS: Final = "args"
 MORE: Final = "more"
+AS_YOU: Final = "What an agent answers there is sent in this name, with a line that says so."
+NAME_WANTED: Final = "A name for it, such as ci"
 
 
 @click.group()
@@ -39,8 +48,8 @@ _restart = click.option("--restart", "is_restarted", is_flag=True, help="Restart
 
 @verb_command("source_list", "list")
 def list_sources(asked: Invocation) -> None:
-    from harken.cli.source_add import configured
     from harken.cli.source_show import show_sources
+    from harken.setup.sources import configured
     from harken.sources.registry import kinds
 
     found = asked.ask("source_list")
@@ -142,12 +151,10 @@ def _add_command(kind: SourceKind) -> click.Command:
     setup = _setup(kind)
 
     def run(asked: Invocation, *, name: str, is_restarted: bool, **options: object) -> None:
-        from harken.cli.source_add import add_source
-
         if options.pop(MORE, ()):
             raise click.UsageError(f"One name is enough: harken source add {kind.name} NAME")
         values = {key.removeprefix("opt_"): value for key, value in options.items()}
-        add_source(asked, kind, setup, name, _given(setup, values), is_restarted=is_restarted)
+        add_source(asked, kind, name, _given(setup, values), is_restarted=is_restarted)
 
     run.__doc__ = setup.help_text or kind.summary
     command = verb(kind.name)(run)
@@ -203,8 +210,6 @@ def login(asked: Invocation, *, name: str, is_device: bool) -> None:
 
     The daemon sees it by itself. What agents answer there is sent in your name and says so.
     """
-    from harken.cli.source_add import sign_in
-
     sign_in(asked, name, is_device=is_device)
 
 
@@ -215,10 +220,9 @@ def logout(asked: Invocation, *, name: str) -> None:
     import anyio
 
     from harken.cli.authority import refuse_agent
-    from harken.cli.source_add import sign_in_of
 
     refuse_agent(asked, "sign out of sources")
-    was_in = anyio.run(sign_in_of(asked.home, name).sign_out)
+    was_in = anyio.run(_desk(asked).sign_in_of(name).sign_out)
     state = "signed out" if was_in else "was not signed in"
     if asked.gave_json({"name": name, "state": state}):
         return
@@ -242,10 +246,9 @@ def test(asked: Invocation, *, name: str, seconds: float) -> None:
     Of Teams and Outlook it says who is signed in and what is there; a webhook of the running daemon must refuse what is
     not signed. Nothing of what arrives is stored. Exits with 1 when nothing would arrive.
     """
-    from harken.cli.source_add import check_source
     from harken.cli.source_show import show_trial
 
-    trial = check_source(asked.home, name, seconds)
+    trial = _trial(_desk(asked), name, seconds)
     if asked.as_json:
         asked.print_json(trial)
     else:
@@ -261,9 +264,188 @@ def test(asked: Invocation, *, name: str, seconds: float) -> None:
 @_restart
 def remove(asked: Invocation, *, name: str, is_restarted: bool) -> None:
     """Take a source out of config.toml, and the secret that was made for it. Its messages stay."""
-    from harken.cli.source_add import remove_source
+    from harken.cli.authority import refuse_agent
+    from harken.hosts.registry import short
+    from harken.setup.sources import shown_entry
 
-    remove_source(asked, name, is_restarted=is_restarted)
+    refuse_agent(asked, "remove sources")
+    file = asked.home.config_file
+    removed = _desk(asked, is_restarted=is_restarted).remove(name)
+    record = {"state": "removed", "name": name, "file": str(file), "entry": removed.entry}
+    if asked.gave_json({**record, "in_force": removed.is_in_force}):
+        return
+    asked.screen.line(f"Taken out of {short(file)}:")
+    asked.screen.text(shown_entry(name, removed.entry))
+    if removed.is_in_force:
+        note_to_person("It is listened to no longer.")
+
+
+class Console:
+    """The person at the terminal."""
+
+    def __init__(self, *, can_ask: bool) -> None:
+        self._can_ask = can_ask
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether there is a person who can be asked."""
+        return self._can_ask
+
+    def tell(self, text: str) -> None:
+        """Tell the person something."""
+        note_to_person(text)
+
+    def prompt(self, text: str, default: str | None = None, *, is_hidden: bool = False) -> str:
+        """Ask for a text."""
+        return str(click.prompt(text, default=default, show_default=bool(default), hide_input=is_hidden)).strip()
+
+    def confirm(self, text: str) -> bool:
+        """Ask for a yes or no."""
+        return click.confirm(text, default=True)
+
+    def read_line(self) -> str:
+        """Return a line of the standard input."""
+        return sys.stdin.readline()
+
+
+def _desk(asked: Invocation, *, is_restarted: bool = False) -> SourceDesk:
+    """Return what changes the sources of a home: a daemon that runs takes the settings over, or is restarted."""
+    from harken.cli.progress import start_notice
+    from harken.control.client import DaemonClient
+    from harken.control.start import is_reachable, start
+    from harken.control.stop import stop
+    from harken.setup.sources import SourceDesk
+    from harken.sources.check import RunningSources
+    from harken.sources.source import SourceState
+
+    home = asked.home
+
+    def put_in_force() -> bool:
+        if is_restarted:
+            stop(home)
+            start(home, start_notice())
+            return True
+        if not is_reachable(home):
+            return False
+        with DaemonClient(home, can_start=False) as daemon:
+            daemon.ask("reload")
+        return True
+
+    def running() -> RunningSources:
+        with DaemonClient(home, notice=start_notice) as daemon:
+            base = str(daemon.ask("status")["daemon"].get("hooks_url", ""))
+            found = daemon.ask("source_list")["sources"]
+        states = {each["name"]: (SourceState(each["state"]), str(each["reason"])) for each in found}
+        return RunningSources(hooks_url=base, states=states)
+
+    return SourceDesk(home=home, put_in_force=put_in_force, running=running)
+
+
+def add_source(asked: Invocation, kind: SourceKind, name: str, values: SetupValues, *, is_restarted: bool) -> None:
+    """Ask for what is missing, write the entry, have it taken over, and say what is left to do."""
+    from harken.cli.authority import refuse_agent
+    from harken.cli.source_show import show_trial
+    from harken.control.start import is_reachable
+
+    # Before anything is looked at: an agent must not have a secret tried or kept anywhere.
+    refuse_agent(asked, "add sources")
+    desk = _desk(asked, is_restarted=is_restarted)
+    can_ask = sys.stdin.isatty() and not asked.as_json
+    addition = desk.begin(kind, Console(can_ask=can_ask))
+    name = name or addition.usual_name(values)
+    missing = _missing(addition, values)
+    is_guided = bool(missing) or not name
+    if is_guided:
+        if not can_ask:
+            raise click.UsageError(f"Missing option '{missing}'." if missing else "Missing argument 'NAME'.")
+        name = name or addition.context.console.prompt(NAME_WANTED)
+        values = addition.ask(name, values)
+    added = addition.add(name, values)
+    if asked.as_json:
+        record = {"state": "added" if added.is_new else "unchanged", "name": name, "file": str(asked.home.config_file)}
+        asked.print_json({**record, "entry": added.entry, "in_force": added.is_in_force, **added.outcome.more})
+        return
+    _say_added(asked, added)
+    if is_guided and added.next_step == "login":
+        _offer_sign_in(asked, name)
+    elif can_ask and added.next_step == "test" and is_reachable(asked.home):
+        note_to_person(f"It is tried for {TEST_SECONDS:g} seconds.")
+        show_trial(asked.screen, _trial(desk, name, TEST_SECONDS))
+
+
+def _missing(addition: SourceAddition, values: SetupValues) -> str:
+    try:
+        return addition.missing(values)
+    except PluginFault:
+        raise
+    except UserError as exc:
+        raise click.UsageError(f"{exc.message} {exc.hint}") from exc
+
+
+def _say_added(asked: Invocation, added: AddedSource) -> None:
+    from harken.hosts.registry import short
+
+    file = short(asked.home.config_file)
+    asked.screen.line(f"Added to {file}:" if added.is_new else f"It is in {file} already:")
+    asked.screen.text(added.shown)
+    for hint in added.missing:
+        note_to_person(hint)
+    prefix = shlex.join(["harken", *asked.home_option])
+    said = "Try it" if added.next_step == "test" else "Sign in"
+    note_to_person(f"{said}: {prefix} source {added.next_step} {added.name}")
+    if added.is_in_force:
+        note_to_person("The daemon listens to it from now on.")
+    for line in added.outcome.lines:
+        asked.screen.line(line)
+    for note in added.outcome.notes:
+        note_to_person(note.replace(str(asked.home.path), short(asked.home.path)))
+
+
+def _offer_sign_in(asked: Invocation, name: str) -> None:
+    ways = click.Choice(["browser", "code", "later"])
+    how = click.prompt("Sign in now (browser, code, later)", type=ways, default="browser", show_choices=False)
+    if how != "later":
+        sign_in(asked, name, is_device=how == "code")
+
+
+def sign_in(asked: Invocation, name: str, *, is_device: bool) -> None:
+    """Sign a person in, in the browser or by a code, and name the account."""
+    import anyio
+
+    from harken.cli.authority import refuse_agent
+    from harken.config.home import ensure
+    from harken.model import timestamp
+    from harken.plugins import guard_awaited
+
+    refuse_agent(asked, "sign in to sources")
+    ensure(asked.home)
+    signing = _desk(asked).sign_in_of(name)
+
+    async def run() -> Result:
+        done = await guard_awaited(f"The source {name}", signing.sign_in(note_to_person, is_device=is_device))
+        return {
+            "name": name,
+            "state": "signed in",
+            "as": done.title,
+            "user_id": done.user_id,
+            "since": timestamp(done.since),
+            "granted": list(done.granted),
+            "not_granted": list(done.not_granted),
+        }
+
+    record = anyio.run(run)
+    if asked.gave_json(record):
+        return
+    asked.screen.line(f"{one_line(name)}: signed in as {one_line(record['as'])}.")
+    if record["not_granted"]:
+        note_to_person(f"Not granted: {', '.join(record['not_granted'])}. What needs it will say so.")
+    note_to_person(AS_YOU)
+
+
+def _trial(desk: SourceDesk, name: str, seconds: float) -> Result:
+    """Try a source, and return how that went as a program is told."""
+    report: CheckReport = desk.check(name, seconds)
+    return report.as_json(name, desk.entry(name).kind)
 
 
 for _verb in (list_sources, add, login, logout, test, remove):

@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
 from harken.errors import HarkenError, Unavailable
+from harken.model import timestamp
 from harken.sources.source import Feed, Source, SourceHealth, SourceState
 
 LOOK_SECONDS: Final = 0.05
@@ -53,6 +54,24 @@ class CheckReport:
     dropped: Mapping[str, int] = field(default_factory=dict[str, int])
     too_long: int = 0
     last_message_at: datetime | None = None
+
+    def as_json(self, name: str, kind: str) -> dict[str, Any]:
+        """Return it as a program is told."""
+        return {
+            "name": name,
+            "kind": kind,
+            "address": self.address,
+            "state": self.state.value,
+            "reason": self.reason,
+            "server": self.server,
+            **({} if self.found is None else {"found": self.found}),
+            **({} if self.shell_line is None else {"curl": self.shell_line}),
+            "messages": sum(self.counts.values()),
+            "counts": dict(self.counts),
+            "dropped": dict(self.dropped),
+            "too_long": self.too_long,
+            "last_message_at": None if self.last_message_at is None else timestamp(self.last_message_at),
+        }
 
 
 def ask_once(address: str, ask: Callable[[], Awaitable[CheckReport]], seconds: float, *, late: str) -> CheckReport:

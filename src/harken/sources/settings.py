@@ -333,6 +333,7 @@ class SourceOption:
     value: type = str  # str, int, float, bool
     choices: tuple[str, ...] = ()
     is_many: bool = False
+    is_secret: bool = False  # it says where a secret is kept
 
 
 def options_of(settings: type[SourceSettings]) -> tuple[SourceOption, ...]:
@@ -346,6 +347,7 @@ def options_of(settings: type[SourceSettings]) -> tuple[SourceOption, ...]:
             value=each.kind if isinstance(each.kind, type) and each.kind in (int, float, bool) else str,
             choices=_choices(each.kind),
             is_many=get_origin(each.kind) in (tuple, frozenset, dict),
+            is_secret=each.setting.is_secret and get_origin(each.kind) is not dict,
         )
         for each in _declared(settings).values()
         if each.setting.flag or each.setting.metavar

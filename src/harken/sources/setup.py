@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
+from harken.errors import HarkenError
 from harken.sources.settings import SourceOption
-from harken.sources.source import SourceEntry
+from harken.sources.source import SignInResult, SourceEntry
 
 SetupValues: TypeAlias = Mapping[str, object]
 """What the options say, by their keys; what was not given is not there."""
@@ -67,6 +68,40 @@ class SetupOutcome:
     lines: Sequence[str] = ()
     notes: Sequence[str] = ()
     more: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedSource:
+    """What was written for a source, and what is left to do. `missing` are secrets that are not where it says."""
+
+    name: str
+    entry: Mapping[str, object]
+    shown: str  # the entry as it is written
+    is_new: bool
+    is_in_force: bool
+    next_step: str
+    outcome: SetupOutcome
+    missing: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovedSource:
+    """What was taken out, with all that puts it back."""
+
+    name: str
+    entry: Mapping[str, object]
+    is_in_force: bool
+    secrets: Mapping[Path, bytes] = field(default_factory=dict[Path, bytes], repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInProgress:
+    """How far a sign-in is: what you were told to open or enter, and what came of it."""
+
+    said: Sequence[str] = ()
+    is_over: bool = False
+    result: SignInResult | None = None
+    error: HarkenError | None = None
 
 
 class SourceSetup:

@@ -164,7 +164,14 @@ class WebhookSetup(SourceSetup):
         self.options = (
             SourceOption(flag="--preset", key="preset", help="Whose posts they are.", choices=preset_names()),
             *options_of(WebhookSettings),
-            SourceOption(flag="--secret", key="SECRETS", help="env:NAME, file:PATH or -.", metavar="REF", is_many=True),
+            SourceOption(
+                flag="--secret",
+                key="SECRETS",
+                help="env:NAME, file:PATH or -.",
+                metavar="REF",
+                is_many=True,
+                is_secret=True,
+            ),
             SourceOption(
                 flag="--take",
                 key="TAKE",
