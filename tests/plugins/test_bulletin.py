@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import sysconfig
@@ -118,6 +119,20 @@ def test_a_source_of_another_package_works_like_any_other(rig: PluginRig, tmp_pa
         assert (source["name"], source["kind"], source["state"]) == ("board", "bulletin", "listening")
         rig.ok("source", "remove", "board")
         assert rig.json("source", "list")["sources"] == []
+        shown = web.ask("GET", "/sources/new/bulletin", {**NAVIGATION, **session}).text
+        assert "The folder of notes, such as /srv/notes." in shown
+        assert re.search(r'id="set-secret"[^>]*type="password"', shown)
+        filled = {
+            "kind": "bulletin",
+            "name": "wall",
+            "set-folder": str(notes),
+            "set-poll": "0.05",
+            "set-secret": "over",
+        }
+        answer = web.ask("POST", "/do/source", form, urlencode(filled).encode()).text
+        assert "It is listened to from now on." in answer
+        assert (rig.home / "secrets" / "wall.secret").read_text() == "over\n"
+        assert [each["state"] for each in rig.json("source", "list")["sources"]] == ["listening"]
     finally:
         rig.run("down")
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from difflib import unified_diff
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -33,7 +32,6 @@ from harken.setup.doctor import HostHealth, OwnHealth, health_of, own_health
 
 NEEDS_FIXING = 1  # the exit code when something was found that is not as it should be
 GREEN = "32"
-CONTEXT_LINES = 2
 DRY_RUN = "Say --yes; `connect --dry-run` shows it."
 
 
@@ -189,12 +187,12 @@ def show_plan(screen: Screen, plan: ConnectPlan) -> None:
     for change in changes:
         if not change.is_ours:
             screen.line(f"  {short(change.path)}  {screen.paint(one_line(change.why), DIM)}")
-            for line in diff_lines(change):
+            for line in change.diff():
                 screen.line(INDENT + _painted(screen, line))
     own = [change for change in changes if change.is_ours]
     if own:
         screen.line("  Files of Harken's own:")
-        screen.table([("  " + _deed(change), short(change.path), change.why) for change in own])
+        screen.table([("  " + change.deed, short(change.path), change.why) for change in own])
     commands = [step for step in plan.steps if isinstance(step, CommandStep)]
     if commands:
         screen.line("  Commands:")
@@ -220,16 +218,6 @@ def show_findings(screen: Screen, findings: Sequence[CheckFinding]) -> None:
             screen.text("  " + at_home(finding.hint))
 
 
-def diff_lines(change: FileEdit) -> Iterator[str]:
-    """Yield the lines of a unified diff, without the names of the files."""
-    before, after = _lines(change.before), _lines(change.after)
-    for number, line in enumerate(unified_diff(before, after, n=CONTEXT_LINES, lineterm="")):
-        if number > 1:
-            yield line
-    if before == after and change.before != change.after:
-        yield "(only the line ends, or whether there is a file at all)"
-
-
 def plan_record(plan: ConnectPlan) -> Result:
     """Return a plan as JSON."""
     changes = [step for step in plan.steps if isinstance(step, FileEdit)]
@@ -237,10 +225,10 @@ def plan_record(plan: ConnectPlan) -> Result:
         "changes": [
             {
                 "path": str(change.path),
-                "what": _deed(change),
+                "what": change.deed,
                 "why": change.why,
                 "is_ours": change.is_ours,
-                "diff": [] if change.is_ours else list(diff_lines(change)),
+                "diff": [] if change.is_ours else list(change.diff()),
             }
             for change in changes
         ],
@@ -259,16 +247,6 @@ def found_record(found: InstalledProgram | None) -> Result | None:
 def finding_record(finding: CheckFinding) -> Result:
     """Return something that was looked at as JSON."""
     return {"what": finding.what, "is_good": finding.is_good, "hint": at_home(finding.hint)}
-
-
-def _deed(change: FileEdit) -> str:
-    if change.before is None:
-        return "create"
-    return "remove" if change.after is None else "change"
-
-
-def _lines(data: bytes | None) -> list[str]:
-    return (data or b"").decode("utf-8", "replace").splitlines()
 
 
 def _painted(screen: Screen, line: str) -> str:

@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 from anyio.abc import SocketStream
 
@@ -64,6 +65,8 @@ from harken.memory import json_bytes
 from harken.model import INBOX, LOCAL, Draft, Mailbox, SessionKey, timestamp
 from harken.sessions.registry import SessionFiles, Sessions
 from harken.sessions.session import MailScopeOf, Session
+from harken.setup.sources import SourceDesk, SourceSignIns
+from harken.sources.check import RunningSources
 from harken.sources.local import LocalSender, Post
 from harken.sources.source import SourceReport
 from harken.store.contract import Store
@@ -169,6 +172,8 @@ class Daemon:
     supervisor: Supervisor | None = None
     views: Views = field(init=False)
     confirmations: Confirmations = field(init=False)
+    source_desk: SourceDesk = field(init=False)
+    source_sign_ins: SourceSignIns = field(init=False)
     _calls: CallContext = field(init=False)
 
     def __post_init__(self) -> None:
@@ -181,6 +186,8 @@ class Daemon:
             self.clock,
             usual=self.settings.runs,
         )
+        self.source_desk = SourceDesk(home=self.home, put_in_force=self._put_in_force, running=self._running)
+        self.source_sign_ins = SourceSignIns(self.source_desk.sign_in_of)
         self._calls = CallContext(
             inbox=self.inbox,
             access=self.access,
@@ -234,6 +241,15 @@ class Daemon:
         """What people are told about the sources."""
         return self.source_set.reports()
 
+    def _put_in_force(self) -> bool:
+        """Take the settings over, for a thread that has changed them."""
+        anyio.from_thread.run(self.reload)
+        return True
+
+    def _running(self) -> RunningSources:
+        states = {each.name: (each.health.state, each.health.reason) for each in self.sources()}
+        return RunningSources(hooks_url=self.source_set.doors.url, states=states)
+
     async def reload(self) -> Mapping[str, object]:
         """Take over the settings as they are written now; raises `UserError` with nothing changed."""
         wanted = (await anyio.to_thread.run_sync(load, self.home, {}, os.environ)).settings
@@ -259,6 +275,8 @@ class Daemon:
             automation=self.rule_wiring.automation,
             ticker=self.ticker,
             sign_ins=self.sign_ins,
+            source_admin=self.source_desk,
+            source_sign_ins=self.source_sign_ins,
             clock=self.clock,
             metrics=self._metrics().text,
             unready=self.readiness.reason,
@@ -484,6 +502,7 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     supervisor.start("sessions", daemon.wiring.reap)
     supervisor.start("sdk", daemon.sdk.load)
     supervisor.start("tasks", daemon.tasks.keep)
+    supervisor.start("sign-ins", daemon.source_sign_ins.run)
     daemon.source_set.start(supervisor)
     if settings.toasts.enabled:
         toasts = Toasts(

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import unified_diff
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
+
+CONTEXT_LINES: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,26 @@ class FileEdit:
     after: bytes | None
     why: str  # one short line for people
     is_ours: bool = False  # the file is Harken's alone: shown by name, not as a diff
+
+    @property
+    def deed(self) -> str:
+        """What is done to the file, in a word."""
+        if self.before is None:
+            return "create"
+        return "remove" if self.after is None else "change"
+
+    def diff(self) -> Iterator[str]:
+        """Yield the lines of a unified diff, without the names of the files."""
+        before, after = _lines(self.before), _lines(self.after)
+        for number, line in enumerate(unified_diff(before, after, n=CONTEXT_LINES, lineterm="")):
+            if number > 1:
+                yield line
+        if before == after and self.before != self.after:
+            yield "(only the line ends, or whether there is a file at all)"
+
+
+def _lines(data: bytes | None) -> list[str]:
+    return (data or b"").decode("utf-8", "replace").splitlines()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,8 @@ from harken.surfaces.web.page.automation import automation_routes
 from harken.surfaces.web.page.conversations import conversation_routes
 from harken.surfaces.web.page.needs import need_routes
 from harken.surfaces.web.page.panels import panel_routes
+from harken.surfaces.web.page.sessions import agent_routes
+from harken.surfaces.web.page.sources import source_routes
 from harken.surfaces.web.page.tasks import task_routes
 from harken.surfaces.web.page.timelines import page_routes, waiting_routes
 from harken.surfaces.web.shell import TOO_LARGE, PageShell, error_answer, json_answer, static_files, wants_page
@@ -63,6 +65,8 @@ def create_app(
         *conversation_routes(context),
         *need_routes(context),
         *panel_routes(context),
+        *source_routes(context),
+        *agent_routes(context),
         *automation_routes(context),
         *waiting_routes(context),
         *task_routes(context),

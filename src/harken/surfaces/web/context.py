@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from harken.clock import Clock
 from harken.inbox.automation import Automation
@@ -12,8 +13,62 @@ from harken.inbox.questions import Questions
 from harken.inbox.tasks import Tasks
 from harken.inbox.ticker import Ticker
 from harken.inbox.views import Views
+from harken.sources.check import CheckReport
+from harken.sources.setup import AddedSource, RemovedSource, SetupValues, SignInProgress, SourceSetup
 from harken.surfaces.web.signin import SignIns
 from harken.verbs.verb import CallContext
+
+
+class SourceAdmin(Protocol):
+    """Changes the sources of config.toml, as `harken source` does. Each call is made in a thread."""
+
+    def setup_of(self, kind: str) -> SourceSetup:
+        """Return the options of a kind."""
+        ...
+
+    def add(self, kind: str, name: str, values: SetupValues, secrets: Mapping[str, str]) -> AddedSource:
+        """Add a source; `secrets` are what was typed for its keys, or where that is kept."""
+        ...
+
+    def remove(self, name: str) -> RemovedSource:
+        """Take a source out."""
+        ...
+
+    def put_back(self, removed: RemovedSource) -> bool:
+        """Put back what was taken out; return whether it is in force."""
+        ...
+
+    def check(self, name: str, seconds: float) -> CheckReport:
+        """Try a source, with nothing stored."""
+        ...
+
+    def shown(self, name: str) -> str:
+        """Return what is written of a source."""
+        ...
+
+    def can_sign_in(self, name: str) -> bool:
+        """Whether people sign in to a source."""
+        ...
+
+
+class SignInBook(Protocol):
+    """Signs people in to sources, while their page looks on."""
+
+    def begin(self, name: str) -> None:
+        """Begin to sign a person in by a code."""
+        ...
+
+    def progress(self, name: str) -> SignInProgress | None:
+        """Return how far that is; None: none was begun."""
+        ...
+
+    def give_up(self, name: str) -> None:
+        """End a sign-in that goes on."""
+        ...
+
+    async def sign_out(self, name: str) -> bool:
+        """Remove the sign-in from this machine; return whether there was one."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +86,8 @@ class WebContext:
     automation: Automation
     ticker: Ticker
     sign_ins: SignIns
+    source_admin: SourceAdmin
+    source_sign_ins: SignInBook
     clock: Clock
     metrics: Callable[[], Awaitable[str]]
     unready: Callable[[], Awaitable[str]]

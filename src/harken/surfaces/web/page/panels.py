@@ -1,4 +1,4 @@
-"""The further views of the page: sessions, sources, pulse, search.
+"""The further views of the page: pulse, search, the palette.
 
 Each route asks the inbox, lets a pure module say it in the words of the page, and renders a template of
 `templates/panels`. Nothing here changes anything.
@@ -14,10 +14,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from harken.errors import HarkenError
-from harken.hosts.registry import connectable
 from harken.inbox.views import MailOverview
 from harken.surfaces.web.context import WebContext
-from harken.surfaces.web.page import pulse, search, sessions, sources
+from harken.surfaces.web.page import pulse, search
 from harken.surfaces.web.page.links import channel_href, mailbox_href
 from harken.surfaces.web.page.rendering import PageRenderer, answered
 from harken.surfaces.web.page.sidebar import LISTED, NEEDS, VIEWS, WAITING, mailbox_title
@@ -28,8 +27,6 @@ def panel_routes(context: WebContext) -> list[Route]:
     pages = PageRenderer(context)
     panels = Panels(context, pages)
     views = (
-        ("/sessions", panels.show_sessions),
-        ("/sources", panels.show_sources),
         ("/pulse", panels.show_pulse),
         ("/search", panels.show_search),
         ("/part/palette", panels.palette),
@@ -43,39 +40,6 @@ class Panels:
     def __init__(self, context: WebContext, pages: PageRenderer) -> None:
         self._context = context
         self._pages = pages
-
-    async def show_sessions(self, _request: Request) -> Response:
-        """Show who is running where, and how each can be reached."""
-        after = self._context.ticker.newest
-        live = self._context.inbox.sessions.live()
-        records = await self._context.inbox.evidence()
-        omissions = {session.key: await self._context.views.omissions(session.reader) for session in live}
-        cards = sessions.cards(live, records, await self._context.tasks.list(), omissions)
-        return await self._pages.page(
-            "panels/sessions.html.j2",
-            here="/sessions",
-            title="Sessions",
-            after=after,
-            now=self._context.clock.now(),
-            note=sessions.summary(cards),
-            cards=cards,
-            absent=sessions.absent(live, records),
-            hosts=connectable(),
-        )
-
-    async def show_sources(self, _request: Request) -> Response:
-        """Show how each source is doing, and what came through it."""
-        after = self._context.ticker.newest
-        cards = sources.cards(self._context.call_context().sources())
-        return await self._pages.page(
-            "panels/sources.html.j2",
-            here="/sources",
-            title="Sources",
-            after=after,
-            now=self._context.clock.now(),
-            note=sources.summary(cards),
-            cards=cards,
-        )
 
     async def show_pulse(self, _request: Request) -> Response:
         """Show what happened lately, as charts and as a table."""
@@ -154,7 +118,10 @@ _PAGES: Final = (
     ("/tasks/new", "New task"),
     ("/tasks", "Tasks"),
     ("/sessions", "Sessions"),
+    ("/agents", "Connect an agent"),
     ("/sources", "Sources"),
+    ("/sources/new", "Add a source"),
+    ("/pair", "Pair a sender"),
     ("/pulse", "Pulse"),
     ("/rules", "Rules"),
     ("/runs", "Runs"),

@@ -8,13 +8,14 @@ the static files and the views of the inbox.
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Generic, TypeVar
 from urllib.parse import parse_qsl, quote
 
-from anyio import to_thread
+from anyio import Lock, to_thread
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import ClientDisconnect, Request
@@ -180,7 +181,8 @@ class ActionNote:
         return cls(lines=error.message.split("\n"), hint=error.hint, is_problem=True)
 
 
-MAX_FIELDS: Final = 16
+MAX_FIELDS: Final = 64
+REMEMBERED_FORMS: Final = 64
 MAX_KEY: Final = 64
 _TOP: Final = (1 << 63) - 1
 
@@ -211,3 +213,25 @@ def once_key(key: str, text: str) -> str:
     """Return the key that makes a second try the same message. A text that was changed meanwhile is another one."""
     digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
     return f"page/{key[:MAX_KEY]}/{digest}" if key else ""
+
+
+Made = TypeVar("Made")
+
+
+class RememberedForms(Generic[Made]):
+    """What came of the last forms, by the key that each carries: one that is sent twice is done once."""
+
+    def __init__(self) -> None:
+        self._doing = Lock()
+        self._made: OrderedDict[str, Made] = OrderedDict()
+
+    async def once(self, key: str, make: Callable[[], Awaitable[Made]]) -> Made:
+        """Return what came of a form; without a key it is done each time."""
+        async with self._doing:
+            found = self._made.get(key)
+            made = found if found is not None else await make()
+            if key:
+                self._made[key] = made
+            while len(self._made) > REMEMBERED_FORMS:
+                self._made.popitem(last=False)
+            return made

@@ -1,21 +1,43 @@
-"""How the sources are doing, in the words of the page. Pure.
+"""The sources in the page: how they are doing, and what you do with them: add, try, sign in, remove, pair a sender.
 
 A source that does not listen says why, and what was left out or may be missing is counted: silence must not look like
-peace. The template is `panels/sources`.
+peace. The form of a kind is made of the options that it declares, so that a kind of another package has one too. What
+is typed as a secret is handed on and shown nowhere. The use cases are those of `harken source`, and so are refusals.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
-from harken.model import Attention, Trust
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from harken.errors import HarkenError, NotFound, UserError
+from harken.model import Attention, Trust, fresh_id
+from harken.sources.check import CheckReport
+from harken.sources.registry import kinds
+from harken.sources.settings import SourceOption
+from harken.sources.setup import AddedSource, RemovedSource, SourceSetup
 from harken.sources.source import SourceReport, SourceState
+from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page.links import channel_href
+from harken.surfaces.web.page.rendering import (
+    OK,
+    ActionNote,
+    Handler,
+    PageRenderer,
+    RememberedForms,
+    answered,
+    form_of,
+    once_key,
+)
 
 MAX_CHANNELS: Final = 20
 
@@ -143,3 +165,288 @@ def _card(report: SourceReport) -> SourceCard:
 
 def _busiest(counts: Mapping[str, int]) -> Sequence[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MAX_CHANNELS]
+
+
+HERE: Final = "/sources"
+TEST_SECONDS: Final = 5.0
+REMEMBERED_REMOVALS: Final = 16
+MAX_SHORT: Final = 8  # a kind with more options shows first what it needs
+ARGUMENTS: Final = "args"
+_SHARED: Final = (
+    SourceOption(flag="--trust", key="trust", help="Whose word it is.", choices=("known", "unknown")),
+    SourceOption(
+        flag="--attention",
+        key="attention",
+        help="How far its messages may push.",
+        choices=("wake", "boundary", "prompt", "count"),
+    ),
+)
+_ARGS: Final = SourceOption(flag="--args", key=ARGUMENTS, help="The arguments of the program.", is_many=True)
+_KEPT_HELP: Final = "It is kept in a file that only you can read. Or say where it is kept: env:NAME, file:PATH."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormField:
+    """One field of a form, made of an option. What is secret has no value: it is not shown again."""
+
+    name: str
+    label: str
+    help: str
+    look: str  # text, secret, number, check, choice, lines
+    choices: Sequence[str] = ()
+    placeholder: str = ""
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceForm:
+    """The form of a kind: what it needs, and what may be said besides."""
+
+    first: Sequence[FormField]
+    more: Sequence[FormField]
+
+
+def source_form(setup: SourceSetup, sent: Mapping[str, str]) -> SourceForm:
+    """Return the form of a kind, with what was filled in before."""
+    own = (*setup.options, *((_ARGS,) if setup.takes_arguments else ()))
+    is_short = len(own) <= MAX_SHORT
+    first = [each for each in own if is_short or each.is_secret or each.key in setup.needed]
+    if not any(each.key in setup.needed for each in own) and not is_short:
+        first = list(dict.fromkeys((*own[: MAX_SHORT // 2], *first)))
+    return SourceForm(
+        first=[_field(each, sent) for each in first],
+        more=[_field(each, sent) for each in (*own, *_SHARED) if each not in first],
+    )
+
+
+def values_of(setup: SourceSetup, sent: Mapping[str, str]) -> tuple[dict[str, object], dict[str, str]]:
+    """Return what a form says by the keys of its kind, and apart from it what is secret; raises `UserError`."""
+    values: dict[str, object] = {}
+    secrets: dict[str, str] = {}
+    for option in (*setup.options, *((_ARGS,) if setup.takes_arguments else ()), *_SHARED):
+        text = sent.get(_name(option), "").replace("\r\n", "\n").strip()
+        if text and option.is_secret:
+            secrets[option.key] = text
+        elif text:
+            values[option.key] = _value(option, text)
+    return values, secrets
+
+
+def _value(option: SourceOption, text: str) -> object:
+    if option.is_many:
+        return tuple(line.strip() for line in text.split("\n") if line.strip())
+    if option.value is bool:
+        return True
+    if option.choices and text not in option.choices:
+        raise UserError(f"{_label(option)}: {text[:40]!r} is not possible.", f"Use {', '.join(option.choices)}.")
+    try:
+        return option.value(text)
+    except ValueError:
+        raise UserError(f"{_label(option)}: {text[:40]!r} is not a number.", "Use digits.") from None
+
+
+def _field(option: SourceOption, sent: Mapping[str, str]) -> FormField:
+    if option.is_secret:
+        look = "secret"
+    elif option.value is bool:
+        look = "check"
+    elif option.choices:
+        look = "choice"
+    elif option.is_many:
+        look = "lines"
+    else:
+        look = "text" if option.value is str else "number"
+    return FormField(
+        name=_name(option),
+        label=_label(option),
+        help=_KEPT_HELP if option.is_secret else option.help,
+        look=look,
+        choices=option.choices,
+        placeholder="" if option.is_secret else option.metavar,
+        value="" if option.is_secret else sent.get(_name(option), ""),
+    )
+
+
+def _name(option: SourceOption) -> str:
+    return f"set-{option.key}"
+
+
+def _label(option: SourceOption) -> str:
+    return option.flag.strip("-").replace("-", " ").capitalize()
+
+
+def tried_words(report: CheckReport) -> Sequence[str]:
+    """Say how trying a source went."""
+    came = sum(report.counts.values())
+    heard = f"{came} {'message' if came == 1 else 'messages'} came meanwhile." if came else "Nothing came meanwhile."
+    lines = [f"Tried: {report.state.value}.", report.reason, report.server]
+    lines.append(report.found if report.found is not None else heard if report.state is SourceState.LISTENING else "")
+    return [line for line in lines if line]
+
+
+class SourcePages:
+    """The sources, one of them, and the forms that change them."""
+
+    def __init__(self, context: WebContext, pages: PageRenderer) -> None:
+        self._context = context
+        self._pages = pages
+        self._forms = RememberedForms[AddedSource]()
+        self._removed: OrderedDict[str, RemovedSource] = OrderedDict()
+
+    async def show_all(self, _request: Request) -> Response:
+        """Show how each source is doing, and what came through it."""
+        return await self._list()
+
+    async def _list(self, note: ActionNote | None = None, undo: str = "") -> Response:
+        after = self._context.ticker.newest
+        found = cards(self._context.call_context().sources())
+        return await self._pages.page(
+            "panels/sources.html.j2",
+            here=HERE,
+            title="Sources",
+            after=after,
+            now=self._context.clock.now(),
+            note=summary(found),
+            cards=found,
+            kinds=list(kinds()),
+            told=note,
+            undo=undo,
+        )
+
+    async def ask(self, request: Request) -> Response:
+        """Answer with the kinds, or with the form of one."""
+        kind = request.path_params.get("kind", "")
+        if kind:
+            return await self._form(kind, {})
+        return await self._pages.page(
+            "panels/source_kinds.html.j2", here=HERE, title="Add a source", kinds=list(kinds()), faults=kinds().faults
+        )
+
+    async def add(self, request: Request) -> Response:
+        """Add a source, and say what was written and what is left to do."""
+        sent = await form_of(request)
+        kind, name = sent.get("kind", ""), sent.get("name", "").strip()
+        setup = await to_thread.run_sync(self._context.source_admin.setup_of, kind)
+
+        async def make() -> AddedSource:
+            values, secrets = values_of(setup, sent)
+            return await to_thread.run_sync(self._context.source_admin.add, kind, name, values, secrets)
+
+        try:
+            added = await self._forms.once(once_key(sent.get("key", ""), repr(sorted(sent.items()))), make)
+        except HarkenError as exc:
+            return await self._form(kind, sent, ActionNote.of(exc), exc.http_status)
+        return await self._pages.page("panels/source_added.html.j2", here=HERE, title=added.name, added=added)
+
+    async def _form(
+        self, kind: str, sent: Mapping[str, str], note: ActionNote | None = None, status: int = OK
+    ) -> Response:
+        setup = await to_thread.run_sync(self._context.source_admin.setup_of, kind)
+        return await self._pages.page(
+            "panels/source_new.html.j2",
+            here=HERE,
+            title=f"Add: {kinds().by_name[kind].title}",
+            status=status,
+            told=note,
+            kind=kinds().by_name[kind],
+            usual=setup.default_name,
+            help_text=setup.help_text,
+            name=sent.get("name", ""),
+            form=source_form(setup, sent),
+            key=fresh_id("", 20),
+        )
+
+    async def show(self, request: Request) -> Response:
+        """Show one source: what is written of it, and what can be done with it."""
+        return await self._one(request.path_params["name"])
+
+    async def _one(self, name: str, note: ActionNote | None = None, shell_line: str = "") -> Response:
+        admin = self._context.source_admin
+        written = await to_thread.run_sync(admin.shown, name)
+        reports = [each for each in self._context.call_context().sources() if each.name == name]
+        return await self._pages.page(
+            "panels/source.html.j2",
+            here=HERE,
+            title=name,
+            name=name,
+            told=note,
+            written=written,
+            cards=cards(reports),
+            seconds=TEST_SECONDS,
+            shell_line=shell_line,
+            can_sign_in=await to_thread.run_sync(admin.can_sign_in, name),
+            signing=self._context.source_sign_ins.progress(name),
+        )
+
+    async def test(self, request: Request) -> Response:
+        """Try a source, and say how that went."""
+        name = (await form_of(request)).get("name", "")
+        report = await to_thread.run_sync(self._context.source_admin.check, name, TEST_SECONDS)
+        is_problem = report.state is not SourceState.LISTENING
+        note = ActionNote(lines=tried_words(report), is_problem=is_problem)
+        return await self._one(name, note, report.shell_line or "")
+
+    async def remove(self, request: Request) -> Response:
+        """Take a source out; for a while it can be put back."""
+        name = (await form_of(request)).get("name", "")
+        removed = await to_thread.run_sync(self._context.source_admin.remove, name)
+        undo = fresh_id("", 20)
+        self._removed[undo] = removed
+        while len(self._removed) > REMEMBERED_REMOVALS:
+            self._removed.popitem(last=False)
+        said = f"{name} is taken out of config.toml, and listened to no longer. Its messages stay."
+        return await self._list(ActionNote(lines=[said]), undo)
+
+    async def put_back(self, request: Request) -> Response:
+        """Put back what was taken out."""
+        removed = self._removed.pop((await form_of(request)).get("undo", ""), None)
+        if removed is None:
+            raise NotFound("It cannot be put back any more.", "Add it again.")
+        await to_thread.run_sync(self._context.source_admin.put_back, removed)
+        return await self._list(ActionNote(lines=[f"{removed.name} is there again."]))
+
+    async def sign(self, request: Request) -> Response:
+        """Begin to sign a person in, give that up, or sign them out."""
+        sent = await form_of(request)
+        name, book = sent.get("name", ""), self._context.source_sign_ins
+        if not await to_thread.run_sync(self._context.source_admin.can_sign_in, name):
+            raise UserError(f"Nobody signs in to {name[:80]}.", "Its secrets are named in config.toml.")
+        if sent.get("act") == "out":
+            was_in = await book.sign_out(name)
+            return await self._one(name, ActionNote(lines=["Signed out." if was_in else "Nobody was signed in."]))
+        act = book.give_up if sent.get("act") == "stop" else book.begin
+        act(name)
+        return await self._one(name)
+
+    async def pair(self, request: Request) -> Response:
+        """Make a code that admits the one sender who sends it, or say what that would do."""
+        code, until = "", None
+        if request.method == "POST":
+            context = self._context.call_context()
+            code, until = context.access.pair(context.caller)
+        return await self._pages.page("panels/pair.html.j2", here=HERE, title="Pair a sender", code=code, until=until)
+
+
+def source_routes(context: WebContext) -> list[Route]:
+    """Return the routes of sources."""
+    pages = PageRenderer(context)
+    each = SourcePages(context, pages)
+    shown: tuple[tuple[str, Handler], ...] = (
+        (HERE, each.show_all),
+        ("/sources/new", each.ask),
+        ("/sources/new/{kind}", each.ask),
+        ("/source/{name}", each.show),
+        ("/pair", each.pair),
+    )
+    done: tuple[tuple[str, Handler], ...] = (
+        ("/do/source", each.add),
+        ("/do/source-test", each.test),
+        ("/do/source-remove", each.remove),
+        ("/do/source-back", each.put_back),
+        ("/do/source-sign-in", each.sign),
+        ("/do/pair", each.pair),
+    )
+    return [
+        *(Route(path, answered(pages, handler), methods=["GET"]) for path, handler in shown),
+        *(Route(path, answered(pages, handler), methods=["POST"]) for path, handler in done),
+    ]

@@ -7,14 +7,12 @@ which the answer to the first is found again.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
-import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -27,7 +25,15 @@ from harken.model import Mailbox, Priority, TaskId, TaskState, fresh_id
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page.links import mailbox_href, task_href
 from harken.surfaces.web.page.markdown import visible
-from harken.surfaces.web.page.rendering import OK, ActionNote, PageRenderer, answered, form_of, once_key
+from harken.surfaces.web.page.rendering import (
+    OK,
+    ActionNote,
+    PageRenderer,
+    RememberedForms,
+    answered,
+    form_of,
+    once_key,
+)
 from harken.verbs.tasks import MadeTask, TaskMake, make_task
 
 MAX_COLUMNS: Final = 6
@@ -145,7 +151,6 @@ def counts_of(lines: Sequence[TaskLine]) -> str:
 
 
 HERE: Final = "/tasks"
-REMEMBERED_FORMS: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,8 +201,7 @@ class TaskPages:
     def __init__(self, context: WebContext, pages: PageRenderer) -> None:
         self._context = context
         self._pages = pages
-        self._making = anyio.Lock()
-        self._made: OrderedDict[str, MadeTask] = OrderedDict()
+        self._forms = RememberedForms[MadeTask]()
 
     async def show_all(self, request: Request) -> Response:
         """Show the tasks, the done ones on demand."""
@@ -261,13 +265,10 @@ class TaskPages:
         fields = await form_of(request)
         form = TaskForm.of(fields)
         key = once_key(fields.get("key", ""), repr(form))
-        async with self._making:
-            made = self._made.get(key)
-            try:
-                made = made or await make_task(self._context.call_context(), form.arguments)
-            except HarkenError as exc:
-                return await self._form(form, ActionNote.of(exc), exc.http_status)
-            self._remember(key, made)
+        try:
+            made = await self._forms.once(key, lambda: make_task(self._context.call_context(), form.arguments))
+        except HarkenError as exc:
+            return await self._form(form, ActionNote.of(exc), exc.http_status)
         task = made.task.task
         return await self._pages.page(
             "panels/task_made.html.j2",
@@ -293,12 +294,6 @@ class TaskPages:
             hosts={name: host.title for name, host in hosts().items()},
             key=fresh_id("", 20),
         )
-
-    def _remember(self, key: str, made: MadeTask) -> None:
-        if key:
-            self._made[key] = made
-        while len(self._made) > REMEMBERED_FORMS:
-            self._made.popitem(last=False)
 
 
 def task_routes(context: WebContext) -> list[Route]:

@@ -46,8 +46,11 @@
     if (event.defaultPrevented || form.method !== "post") return;
     event.preventDefault();
     const path = form.getAttribute("action"); // `form.action` may be a field of that name
+    const button = event.submitter, body = new FormData(form, button);
+    if (button?.getAttribute("aria-busy")) return;
+    button?.setAttribute("aria-busy", "true");
     try {
-      const answer = await harken.ask(path, { method: "POST", body: new FormData(form, event.submitter), headers: HTML });
+      const answer = await harken.ask(path, { method: "POST", body, headers: HTML });
       const next = path === "/sign-out" || answer.status === 401 ? "/" : answer.headers.get("HX-Redirect");
       if (path === "/sign-out") await harken.forget();
       if (next) return location.assign(next);
@@ -55,7 +58,10 @@
       document.getElementById("main").replaceWith(main);
       htmx.process(main);
       document.body.dispatchEvent(new CustomEvent("times-came"));
+      const told = document.getElementById("told"); // the button that had the focus is gone
+      if (told?.textContent.trim()) told.focus(); else main.focus();
     } catch {
+      button?.removeAttribute("aria-busy");
       form.dispatchEvent(new CustomEvent("not-sent", { bubbles: true }));
     }
   }
