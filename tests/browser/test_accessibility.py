@@ -29,6 +29,7 @@ PAGES: Final = (
         "/pulse",
     ),
     *("/search?q=hello", "/search?q=nothingofthekind", "/m/unknown"),
+    *("/sources/new", "/sources/new/imap", "/source/ci", "/agents", "/agents/codex", "/pair", "/tasks/new"),
 )
 EMPTY: Final = (
     "/conversations",
@@ -71,6 +72,10 @@ def violations(page: Page, axe: str, scheme: Scheme = "light") -> list[str]:
 
 def populate(site: Site) -> None:
     """Let something of every kind happen, so that every part is there to be judged."""
+    config = site.daemon.home / "config.toml"
+    config.write_text('[sources.ci]\nkind = "webhook"\npreset = "github"\nsecret = "env:NOT_SET"\n')
+    config.chmod(0o600)
+    site.daemon.call("reload")
     site.task("web")
     site.task("api", "web", title="The new interface", prompt="begin")
     site.daemon.call("deny", sender="stranger")
@@ -128,6 +133,10 @@ def test_nothing_serious_is_wrong_on_a_phone(site: Site, axe: str) -> None:
     """Labels that are hidden for room must still be there for those who hear them."""
     populate(site)
     window = site.window(viewport=PHONE, has_touch=True, is_mobile=True)
-    for path in ("/conversations", "/m/inbox", "/t/api", "/m/inbox#sidebar"):
+    for path in (
+        *("/conversations", "/m/inbox", "/t/api", "/m/inbox#sidebar"),
+        *("/sources/new/imap", "/agents/codex"),
+    ):
         window.goto(path)
         assert violations(window.page, axe) == [], path
+        assert window.overflow() <= 0, path
