@@ -102,7 +102,8 @@ def _create(path: Path) -> None:
     for leftover in (draft, draft.with_name(draft.name + "-wal"), draft.with_name(draft.name + "-shm")):
         leftover.unlink(missing_ok=True)
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    connection = connect(str(draft))
+    # Nothing to go back to and nothing to sync before the whole is there: a draft that fails is begun anew.
+    connection = _set_up(connect(str(draft)), "PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF")
     try:
         _migrate(connection)
     finally:
