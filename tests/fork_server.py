@@ -31,6 +31,9 @@ from pathlib import Path
 from pkgutil import walk_packages
 from typing import Final, Never
 
+import anyio
+import anyio.lowlevel
+
 from harken import cli
 from harken.daemon.compose import MODULE as SDK
 
@@ -185,6 +188,7 @@ def main(path: str) -> None:
     end = QuickEnd()
     for module in ("harken.daemon.compose", SDK, *_commands()):
         import_module(module)
+    anyio.run(anyio.lowlevel.checkpoint)  # imports what a loop needs
     gc.freeze()  # what is never written to is shared by all children
     words = ForkServer(path).serve()
     show(_ARGUMENTS, words)

@@ -144,9 +144,9 @@ PREFIXES = [
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_hostile_text_costs_little(prefix: str) -> None:
-    """A megabyte of beginnings must not take longer than a megabyte of prose: no pattern may look twice."""
-    text = "password token bearer authorization eyj :// sk- " + prefix * (1_000_000 // len(prefix))
-    with costs_at_most(1_000):
+    """Many beginnings must not take longer than as much prose: no pattern may look twice."""
+    text = "password token bearer authorization eyj :// sk- " + prefix * (250_000 // len(prefix))
+    with costs_at_most(250):
         redact(text)
 
 

@@ -201,8 +201,8 @@ def test_one_line_folds_and_cuts_with_an_ellipsis() -> None:
 
 
 def filled(unit: str) -> str:
-    """Return the unit over and over, about a megabyte of it."""
-    return unit * (1_000_000 // len(unit))
+    """Return the unit over and over, a quarter of a megabyte of it."""
+    return unit * (250_000 // len(unit))
 
 
 @pytest.mark.parametrize(
@@ -226,6 +226,6 @@ def filled(unit: str) -> str:
 )
 def test_hostile_text_costs_little(unit: str) -> None:
     """Marks in the wrong order and unfinished sequences are quadratic when met carelessly."""
-    with costs_at_most(1_000):
+    with costs_at_most(250):
         clean(filled(unit), TextFormat.PLAIN)
         clean("<\x1b[a" + filled(unit), TextFormat.PLAIN)

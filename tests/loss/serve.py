@@ -20,6 +20,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any, TypeAlias
 
+import anyio
+import anyio.lowlevel
 import uvloop
 
 from harken import log
@@ -27,6 +29,7 @@ from harken.config.home import ensure, find_home, single_instance
 from harken.config.load import load
 from harken.daemon.compose import MODULE, serve
 from harken.errors import HarkenError
+from harken.hosts.registry import hosts
 from harken.store.sqlite.connection import Connect, connect
 
 Values: TypeAlias = Any
@@ -83,6 +86,8 @@ def run(order: Mapping[str, object]) -> int:
 def start_daemons() -> None:
     """Start a daemon for each line of the input, until it ends."""
     import_module(MODULE)
+    hosts()
+    anyio.run(anyio.lowlevel.checkpoint)  # imports what a loop needs
     # The collector of a daemon would go through, and so copy, all that this process has imported.
     gc.collect()
     gc.freeze()

@@ -1,18 +1,13 @@
 """A process that judges mail and lets a run begin and end until it is killed, and prints each step. Not a test.
 
-`automation_crash_child.py PATH COMMIT SIDE` is killed before or after its n-th commit. `live` can be begun again after
-a crash and ends in the same state.
+`live` can be begun again after a crash and ends in the same state.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
-
-import anyio
 
 from harken.automation import Action, Mode, RunEnd, RunId, RunState
 from harken.errors import Conflict
@@ -21,7 +16,7 @@ from harken.store.contract.automation import Settlement
 from harken.testing import FakeClock
 from tests.contracts.rules import WINDOW, run_of, verdict
 from tests.contracts.store_suite import new_message
-from tests.store.crash_child import story, tell
+from tests.store.crash_child import tell
 
 ASKS, ACTS, TELLS = "asks", "acts", "tells"
 MODES: Final = {ASKS: Mode.CONFIRM, ACTS: Mode.AUTO, TELLS: Mode.NOTIFY}
@@ -70,7 +65,3 @@ async def live(store: Store, clock: FakeClock) -> None:
         with suppress(Conflict):
             await step()
         tell(name)
-
-
-if __name__ == "__main__":
-    anyio.run(story, live, Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

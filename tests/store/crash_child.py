@@ -1,7 +1,7 @@
 """A process that works with a store until it is killed, and prints each result once it has it. Not a test.
 
-`crash_child.py story PATH COMMIT SIDE` is killed before or after its n-th commit; `crash_child.py checkpoint PATH`
-is killed while SQLite copies its log into the database file.
+`story` is killed before or after its n-th commit, `checkpoint` while SQLite copies its log into the database file.
+`stories.py` runs them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ import os
 import resource
 import signal
 import sqlite3
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, TypeAlias
-
-import anyio
 
 from harken.model import INBOX
 from harken.store.contract import Store
@@ -117,11 +114,3 @@ async def checkpoint(path: Path) -> None:
         tell("appended", LARGE_COUNT)
         forbid_growth(path)
         opened[0].execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["story", name, at, where]:
-            anyio.run(story, live, Path(name), int(at), where)
-        case ["checkpoint", name]:
-            anyio.run(checkpoint, Path(name))

@@ -1,26 +1,21 @@
 """A process that works with tasks until it is killed, and prints each result once it has it. Not a test.
 
-`task_crash_child.py PATH COMMIT SIDE` is killed before or after its n-th commit. `live` can be begun again after a
-crash and ends in the same state.
+`live` can be begun again after a crash and ends in the same state.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from typing import Final
-
-import anyio
 
 from harken.errors import Conflict, NotFound
 from harken.store.contract import Store
 from harken.testing import FakeClock
 from tests.contracts.store_suite import new_message
 from tests.contracts.tasks import reader_of, task
-from tests.store.crash_child import story, tell
+from tests.store.crash_child import tell
 
 API: Final = task("api")
 WEB: Final = task("web")
@@ -57,7 +52,3 @@ async def live(store: Store, clock: FakeClock) -> None:
         with suppress(Conflict, NotFound):
             await step()
         tell(name)
-
-
-if __name__ == "__main__":
-    anyio.run(story, live, Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

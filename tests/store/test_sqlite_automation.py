@@ -27,9 +27,8 @@ from harken.testing import FakeClock
 from tests.contracts.rules import FIRST, ORDER, WINDOW, run_of, say, settle, verdict
 from tests.contracts.store_suite import new_message, texts
 from tests.store.automation_crash_child import ACTS, ASKS, MODES, STEPS, TELLS, live, steps
-from tests.store.test_sqlite_crash import run_child
+from tests.store.conftest import Storyteller
 
-CHILD = Path(__file__).with_name("automation_crash_child.py")
 FEW: Final = 400
 MANY: Final = 2_400
 TOLERANCE: Final = 1.3  # a deeper tree costs a few steps more; reading everything would cost six times as much
@@ -77,10 +76,12 @@ async def check_promises(store: Store, reached: int) -> None:
 
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("commit", range(1, len(STEPS) + 1))
-async def test_a_kill_leaves_every_step_of_an_action_whole(tmp_path: Path, commit: int, side: str) -> None:
+async def test_a_kill_leaves_every_step_of_an_action_whole(
+    tmp_path: Path, storyteller: Storyteller, commit: int, side: str
+) -> None:
     """An action without its verdict would fire twice, one without its run would never end: all of it or nothing."""
     path, clock = tmp_path / "harken.db", FakeClock()
-    code, told = await run_child(CHILD, str(path), str(commit), side)
+    code, told = storyteller("automation", path, commit, side)
     assert code == -signal.SIGKILL
     assert [line[0] for line in told if line[0] in STEPS] == list(STEPS[: commit - 1])
     async with open_store(path, clock) as store:
@@ -89,9 +90,9 @@ async def test_a_kill_leaves_every_step_of_an_action_whole(tmp_path: Path, commi
         await check_promises(store, len(STEPS))
 
 
-async def test_the_story_has_as_many_commits_as_are_tried(tmp_path: Path) -> None:
+async def test_the_story_has_as_many_commits_as_are_tried(tmp_path: Path, storyteller: Storyteller) -> None:
     """If the story grows, the kills must grow with it."""
-    code, told = await run_child(CHILD, str(tmp_path / "harken.db"), str(len(STEPS) + 1), "before")
+    code, told = storyteller("automation", tmp_path / "harken.db", len(STEPS) + 1, "before")
     assert code == 0
     assert [line[0] for line in told if line[0] in STEPS] == list(STEPS)
     async with open_store(tmp_path / "other.db", FakeClock()) as store:

@@ -5,35 +5,20 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from harken.model import DeliveryState
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
-from tests.contracts.store_suite import AGENT, EVERYTHING, LEASE_SECONDS, WAIT_SECONDS, offer, place, texts
+from tests.contracts.store_suite import AGENT, EVERYTHING, LEASE_SECONDS, offer, place, texts
+from tests.store.conftest import Storyteller
 from tests.store.crash_child import COMMITS, LARGE_COUNT, ROUNDS, live
-
-CHILD = Path(__file__).with_name("crash_child.py")
-ROOT = Path(__file__).parents[2]
-
-
-async def run_child(child: Path, *arguments: str) -> tuple[int, Sequence[Any]]:
-    """Run a child; return how it ended and what it told."""
-    environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    with anyio.fail_after(WAIT_SECONDS):
-        done = await anyio.run_process([sys.executable, str(child), *arguments], check=False, env=environment)
-    assert not done.stderr, done.stderr.decode()
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
 async def check_promises(store: Store, told: Sequence[Any]) -> None:
@@ -62,10 +47,12 @@ async def check_promises(store: Store, told: Sequence[Any]) -> None:
 
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("commit", range(1, COMMITS + 1))
-async def test_killed_process_keeps_its_promises(tmp_path: Path, commit: int, side: str) -> None:
+async def test_killed_process_keeps_its_promises(
+    tmp_path: Path, storyteller: Storyteller, commit: int, side: str
+) -> None:
     """Whatever a caller was told survives a kill at any commit, and the work goes on where it stopped."""
     path, clock = tmp_path / "harken.db", FakeClock()
-    code, told = await run_child(CHILD, "story", str(path), str(commit), side)
+    code, told = storyteller("mail", path, commit, side)
     assert code == -signal.SIGKILL
     results = [each for each in told if each[0] != "events"]
     assert len(results) == commit - 1
@@ -81,17 +68,17 @@ async def test_killed_process_keeps_its_promises(tmp_path: Path, commit: int, si
         assert len(rest) <= ROUNDS
 
 
-async def test_story_has_as_many_commits_as_are_tried(tmp_path: Path) -> None:
+async def test_story_has_as_many_commits_as_are_tried(tmp_path: Path, storyteller: Storyteller) -> None:
     """If the story grows, the kills must grow with it."""
-    code, told = await run_child(CHILD, "story", str(tmp_path / "harken.db"), str(COMMITS + 1), "before")
+    code, told = storyteller("mail", tmp_path / "harken.db", COMMITS + 1, "before")
     assert code == 0
     assert len([each for each in told if each[0] != "events"]) == COMMITS
 
 
-async def test_kill_in_the_middle_of_a_checkpoint_is_no_damage(tmp_path: Path) -> None:
+async def test_kill_in_the_middle_of_a_checkpoint_is_no_damage(tmp_path: Path, storyteller: Storyteller) -> None:
     """The database file is shorter than it says while SQLite copies its log; the log still has everything."""
     path = tmp_path / "harken.db"
-    code, told = await run_child(CHILD, "checkpoint", str(path))
+    code, told = storyteller("checkpoint", path)
     assert code == -signal.SIGXFSZ
     assert told == [["appended", LARGE_COUNT]]
     said = int.from_bytes(path.read_bytes()[28:32], "big") * 4096

@@ -19,10 +19,9 @@ from harken.store.sqlite.connection import connect, migrations
 from harken.testing import FakeClock
 from tests.contracts.store_suite import READER, fill, offer, offered_texts, place, texts
 from tests.contracts.tasks import ids_of, reader_of, states_of, task
+from tests.store.conftest import Storyteller
 from tests.store.task_crash_child import API, STEPS, WEB, live, steps
-from tests.store.test_sqlite_crash import run_child
 
-CHILD = Path(__file__).with_name("task_crash_child.py")
 # What a database of the first release may hold: a message for the person, and one for a task that nobody had made.
 FIRST_RELEASE = """
 INSERT INTO mailboxes VALUES ('inbox', 1), ('task:early', 1);
@@ -59,10 +58,12 @@ async def check_promises(store: Store, reached: int) -> None:
 
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("commit", range(1, len(STEPS) + 1))
-async def test_a_kill_leaves_every_step_of_a_task_whole(tmp_path: Path, commit: int, side: str) -> None:
+async def test_a_kill_leaves_every_step_of_a_task_whole(
+    tmp_path: Path, storyteller: Storyteller, commit: int, side: str
+) -> None:
     """A task that is done without its mail being refused would leave messages that nobody ever reads or sees fail."""
     path, clock = tmp_path / "harken.db", FakeClock()
-    code, told = await run_child(CHILD, str(path), str(commit), side)
+    code, told = storyteller("tasks", path, commit, side)
     assert code == -signal.SIGKILL
     assert [line[0] for line in told if line[0] in STEPS] == list(STEPS[: commit - 1])
     async with open_store(path, clock) as store:
@@ -72,9 +73,9 @@ async def test_a_kill_leaves_every_step_of_a_task_whole(tmp_path: Path, commit: 
         assert await texts(store) == ["one", "two", "three"]
 
 
-async def test_the_story_has_as_many_commits_as_are_tried(tmp_path: Path) -> None:
+async def test_the_story_has_as_many_commits_as_are_tried(tmp_path: Path, storyteller: Storyteller) -> None:
     """If the story grows, the kills must grow with it."""
-    code, told = await run_child(CHILD, str(tmp_path / "harken.db"), str(len(STEPS) + 1), "before")
+    code, told = storyteller("tasks", tmp_path / "harken.db", len(STEPS) + 1, "before")
     assert code == 0
     assert [line[0] for line in told if line[0] in STEPS] == list(STEPS)
     async with open_store(tmp_path / "other.db", FakeClock()) as store:
