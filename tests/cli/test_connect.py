@@ -24,6 +24,7 @@ from tests.cli.test_as_agent import hosting
 from tests.loss.rig import until
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+QUESTION = re.compile(rb"(\]|to do it): ")
 CONFIG = b'# mine\nmodel = "x"\n\n[mcp_servers.other]\ncommand = "y" # keep\n'
 REFUSED, NOT_FOUND, USER_ERROR, NEEDS_FIXING = 7, 3, 2, 1
 
@@ -60,9 +61,9 @@ def at_terminal(rig: Rig, answer: bytes, *words: str) -> tuple[int, str]:
     said = b""
     try:
         while data := os.read(main, 65_536):
-            is_asked = b"]:" in said
+            is_asked = QUESTION.search(said)
             said += data
-            if b"]:" in said and not is_asked:
+            if QUESTION.search(said) and not is_asked:
                 os.write(main, answer)
     except OSError:  # how Linux says that the other side is closed
         pass
@@ -138,8 +139,8 @@ def test_what_was_written_since_is_kept(person: Rig) -> None:
     config.write_bytes(config.read_bytes().replace(b'model = "x"', b'model = "z"'))
     code, shown = at_terminal(person, b"\n", "disconnect", "codex")
     assert code == 0
-    assert re.search(r"config\.toml +without Harken's entries", shown)
-    assert re.search(r"hooks\.json +removed", shown)
+    assert "\n  without Harken's entries:\n    ~/.codex/config.toml\n" in shown
+    assert re.search(r"\n  removed:\n(    .*\n)*    ~/\.codex/hooks\.json\n", shown)
     assert config.read_bytes() == CONFIG.replace(b'"x"', b'"z"')
 
 

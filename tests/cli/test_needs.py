@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from tests.cli.rig import serving
+from tests.cli.rig import Rig, serving
 from tests.cli.test_as_agent import REFUSED, hosting
+from tests.cli.test_connect import at_terminal
 from tests.seeded import Asked, seed
 
 
@@ -22,6 +23,8 @@ def test_what_waits_is_listed_with_what_to_do_and_can_be_put_away(tmp_path: Path
             True,
             True,
         ]
+        _code, narrow = at_terminal(Rig(rig.home, {"COLUMNS": "50"}), b"", "needs")
+        assert all(f"  harken reply {each} TEXT" in narrow for each in (first, second))
         key = rig.json("needs")["needs"][0]["key"]
         rig.ask("put_away", keys=[key])
         assert [each["ref"] for each in rig.json("needs")["needs"]] == [second]

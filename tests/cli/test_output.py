@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.cli.output import clock_time, cut, json_text, name_of, sender_of, width_of, wrapped
+from harken.cli.output import Screen, clock_time, cut, json_text, name_of, sender_of, width_of, wrapped
 from harken.display import author_name, one_line, reader_name, task_sender_name, visible
 from harken.model import timestamp
 
@@ -110,3 +110,15 @@ def test_somebody_who_calls_themselves_you_is_shown_with_their_id(name: str, tru
     shown = name_of(record(name, trust))
     assert shown.endswith(" (github:x)")
     assert "★" not in shown
+
+
+@pytest.mark.parametrize(("columns", "is_cut"), [(80, True), (0, False)])
+def test_a_long_value_does_not_push_the_last_column_off_the_terminal(
+    capsys: pytest.CaptureFixture[str], columns: int, *, is_cut: bool
+) -> None:
+    """Who asks where a setting came from must see it, however long the value of another one is."""
+    Screen(columns, has_colour=False).table([("http.port", "0", "default"), ("projects", "x" * 90, "~/.harken/config")])
+    short, long = capsys.readouterr().out.splitlines()
+    assert short.endswith("default")
+    assert long.endswith("~/.harken/config")
+    assert ("…" in long, width_of(long) <= 80) == (is_cut, is_cut)

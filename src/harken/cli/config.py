@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import click
 
@@ -22,13 +23,15 @@ def config() -> None:
 def show(asked: Invocation, *, origin: bool) -> None:
     """Show every setting as config.toml, the environment and the defaults give it."""
     from harken.config.load import describe, load
+    from harken.hosts.registry import short
 
     loaded = load(asked.home, {}, os.environ)
     rows = describe(loaded)
     if asked.gave_json({"settings": rows, "warnings": list(loaded.warnings)}):
         return
     shown = [(str(row["name"]), json_text(row["value"])) for row in rows]
-    asked.screen.table([(*pair, str(row["origin"])) if origin else pair for pair, row in zip(shown, rows, strict=True)])
+    origins = [short(Path(str(row["origin"]))) for row in rows]
+    asked.screen.table([(*pair, where) if origin else pair for pair, where in zip(shown, origins, strict=True)])
     for warning in loaded.warnings:
         note_to_person(warning)
     if any(value.startswith("environment") for value in loaded.origins.values()):

@@ -18,7 +18,7 @@ import click
 from harken.cli.authority import agree, refuse_agent
 from harken.cli.hints import at_home
 from harken.cli.invocation import Invocation
-from harken.cli.output import BOLD, CYAN, DIM, INDENT, RED, Screen, clock_time, note_to_person
+from harken.cli.output import BOLD, CYAN, DIM, INDENT, RED, Screen, clock_time, note_to_person, width_of, wrapped
 from harken.control.client import Result
 from harken.control.start import is_reachable
 from harken.display import one_line, visible
@@ -163,10 +163,16 @@ def _show_removal(asked: Invocation, target: ConnectTarget, plan: ConnectPlan | 
         show_plan(screen, plan)
     elif target.record:
         shared = shared_blocks(target.place.harken, target.record.key)
-        screen.table([(short(path), outcome.value) for path, outcome in file_outcomes(target.record, shared).items()])
-        for deed in reversed(target.record.deeds):
-            if deed.undo:
-                screen.line(f"  {one_line(shlex.join(deed.undo))}")
+        outcomes = file_outcomes(target.record, shared)
+        for outcome in dict.fromkeys(outcomes.values()):
+            screen.line(f"  {outcome.value}:")
+            for path in (path for path, becomes in outcomes.items() if becomes is outcome):
+                screen.text(short(path))
+        commands = [one_line(shlex.join(deed.undo)) for deed in reversed(target.record.deeds) if deed.undo]
+        if commands:
+            screen.line("  Commands:")
+        for command in commands:
+            screen.text(command)
 
 
 def _progress(step: Step) -> None:
@@ -186,19 +192,33 @@ def show_plan(screen: Screen, plan: ConnectPlan) -> None:
     changes = [step for step in plan.steps if isinstance(step, FileEdit)]
     for change in changes:
         if not change.is_ours:
-            screen.line(f"  {short(change.path)}  {screen.paint(one_line(change.why), DIM)}")
+            _show_reason(screen, f"  {short(change.path)}", change.why)
             for line in change.diff():
                 screen.line(INDENT + _painted(screen, line))
     own = [change for change in changes if change.is_ours]
     if own:
-        screen.line("  Files of Harken's own:")
-        screen.table([("  " + change.deed, short(change.path), change.why) for change in own])
+        screen.line(f"  Files of Harken's own ({', '.join(dict.fromkeys(one_line(change.why) for change in own))}):")
+        for change in own:
+            screen.text(f"{change.deed}  {short(change.path)}")
     commands = [step for step in plan.steps if isinstance(step, CommandStep)]
     if commands:
         screen.line("  Commands:")
         for step in commands:
-            screen.line(f"{INDENT}{one_line(shlex.join(step.argv))}  {screen.paint(one_line(step.why), DIM)}")
+            screen.text(one_line(shlex.join(step.argv)))
+            _show_reason(screen, "", step.why)
     show_notes(screen, plan.notes)
+
+
+def _show_reason(screen: Screen, what: str, why: str) -> None:
+    """Print what is done, and why, beside it where there is room."""
+    beside = f"{what}  {one_line(why)}"
+    if what and (not screen.width or width_of(beside) <= screen.width):
+        screen.line(f"{what}  {screen.paint(one_line(why), DIM)}")
+        return
+    if what:
+        screen.line(what)
+    for piece in wrapped(one_line(why), screen.width - 2 * len(INDENT)) if screen.width else (one_line(why),):
+        screen.line(f"{2 * INDENT}{screen.paint(piece, DIM)}")
 
 
 def show_notes(screen: Screen, notes: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from harken.cli.complete import completer
+from harken.cli.hints import at_home
 from harken.cli.invocation import Invocation
 from harken.cli.output import Screen, clock_time, cut, note_to_person, sender_of
 from harken.cli.times import Length, Moment
@@ -103,7 +104,7 @@ def _row(each: Result) -> tuple[str, ...]:
     )
 
 
-SAID_WIDTH = 60
+CLOCK_WIDTH = 5
 NEXT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "confirm": "harken channel confirm {}",
@@ -121,12 +122,23 @@ def needs(asked: Invocation) -> None:
     found = asked.ask("needs")
     if asked.gave_json(found):
         return
-    asked.screen.table([_need_row(each) for each in found["needs"]])
+    if asked.screen.width:
+        for each in found["needs"]:
+            _show_need(asked.screen, each)
+    else:
+        asked.screen.table([_need_row(each) for each in found["needs"]])
     if not found["needs"]:
         note_to_person("Nothing needs you.")
 
 
+def _show_need(screen: Screen, each: Result) -> None:
+    """Print what needs you, and below it what to do about it: a command that is cut is of no use."""
+    since, said, command, about = _need_row(each)
+    screen.line(screen.fit(f"  {since:<{CLOCK_WIDTH}}  {said}"))
+    screen.line(screen.fit(f"{' ' * (CLOCK_WIDTH + 4)}{command}  {about}"))
+
+
 def _need_row(each: Result) -> tuple[str, ...]:
     since = clock_time(each["since"]) if each["since"] else ""
-    what = NEXT.get(each["kind"], "{}").format(one_line(each["ref"]))
-    return (since, cut(one_line(each["said"]), SAID_WIDTH), what, one_line(each["about"]))
+    command = at_home(NEXT.get(each["kind"], "{}").format(one_line(each["ref"])))
+    return (since, one_line(each["said"]), command, one_line(each["about"]))

@@ -31,6 +31,7 @@ DEFAULT_WIDTH = 80
 STAMP = "2026-01-05T09:00:00.000Z"  # a time as every verb gives it
 MARCH, DAYS_TO_1970 = 3, 719_469
 NARROW = 70
+MIN_COLUMN = 8
 INDENT = "    "
 DIM, BOLD, RED, CYAN = "2", "1", "31", "36"
 
@@ -225,14 +226,23 @@ class Screen:
                 print((INDENT + piece).rstrip())
 
     def table(self, rows: Sequence[tuple[str, ...]]) -> None:
-        """Print rows of safe or unsafe words in columns, cut to fit."""
+        """Print rows of safe or unsafe words in columns; where they do not fit, the widest are cut."""
         safe = [tuple(one_line(word) for word in row) for row in rows]
-        sizes = [max(width_of(row[i]) for row in safe) for i in range(len(safe[0]))] if safe else []
+        sizes = self._sizes([max(width_of(row[i]) for row in safe) for i in range(len(safe[0]))] if safe else [])
         for row in safe:
-            *heads, last = row
+            *heads, last = (cut(word, sizes[i]) if i < len(row) - 1 else word for i, word in enumerate(row))
             text = "  " + "".join(f"{w}{' ' * (sizes[i] - width_of(w) + 2)}" for i, w in enumerate(heads))
             line = (text + last).rstrip()
             print(cut(line, self.width) if self.width else line)
+
+    def _sizes(self, sizes: list[int]) -> list[int]:
+        """Return how wide each column may be, so that a third of the width is left to the last one if it needs it."""
+        *heads, last = sizes or [0]
+        room = self.width - 2 - 2 * len(heads) - min(last, self.width // 3)
+        most = max(heads, default=0)
+        while self.width and sum(min(size, most) for size in heads) > room and most > MIN_COLUMN:
+            most -= 1
+        return [*(min(size, most) for size in heads), last]
 
     def _lines(self, text: str, taken: int = 0) -> list[str]:
         if not self.width:
