@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harken.config.home import is_locked
+from harken.setup.uninstall import program_removal
 from tests.cli.rig import Rig
 from tests.cli.test_as_agent import hosting
 from tests.cli.test_connect import CONFIG, at_terminal, tree, user_of
@@ -96,7 +97,8 @@ def test_data_is_deleted_only_with_the_flag_and_never_what_is_not_ours(person: R
     said = person.json("uninstall", "--delete-data", "--yes")
     assert said["left"] == {"letters.txt": 4}
     (person.home / "letters.txt").unlink()
-    assert person.json("uninstall", "--delete-data", "--yes")["left"] == {}
+    (person.home / "sign-ins").mkdir()
+    assert "the key of a sign-in" in person.ok("uninstall", "--delete-data", "--yes")
     assert not person.home.exists()
 
 
@@ -145,8 +147,26 @@ def test_an_agent_may_not_uninstall(person: Rig) -> None:
     assert is_locked(person.home / "run" / "lock")
 
 
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ("env/uv-receipt.toml", "uv tool uninstall harken"),
+        ("env/pipx_metadata.json", "pipx uninstall harken"),
+        ("src/harken/__init__.py", "delete the clone in {}"),
+        ("", "{}/env/bin/python -m pip uninstall harken"),
+    ],
+)
+def test_the_program_is_removed_by_what_installed_it(tmp_path: Path, found: str, said: str) -> None:
+    """What uv installs has no pip, and whoever leaves should not have to find out how."""
+    if found:
+        (tmp_path / found).parent.mkdir(parents=True)
+        (tmp_path / found).touch()
+    assert program_removal(tmp_path / "env", tmp_path / "env/bin/python") == said.format(tmp_path)
+
+
 def test_where_there_is_nothing_it_says_so(newcomer: Rig) -> None:
     """Uninstalling twice is not an error."""
     shown = newcomer.ok("uninstall", "--yes")
     assert shown.splitlines()[0] == "No agent is connected, no service is installed and no daemon runs."
+    assert "sign-in" not in shown
     assert not newcomer.home.exists()

@@ -8,6 +8,7 @@ what there is to take back is found and done in `setup/uninstall.py`.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -39,10 +40,18 @@ def uninstall(asked: Invocation, *, delete_data: bool, dry_run: bool, yes: bool)
     you say --delete-data. Exits with 1 when something could not be taken back.
     """
     from harken.cli.authority import refuse_agent
-    from harken.setup.uninstall import Removal, delete_home, find_installation, leftovers, undo_installation
+    from harken.setup.uninstall import (
+        Removal,
+        delete_home,
+        find_installation,
+        has_sign_ins,
+        leftovers,
+        undo_installation,
+    )
 
     refuse_agent(asked, "uninstall Harken")
     found = find_installation(asked.home)
+    is_signed_in = has_sign_ins(asked.home)
     if not asked.as_json:
         _show(asked, found, will_delete=delete_data)
     done = Removal()
@@ -53,7 +62,7 @@ def uninstall(asked: Invocation, *, delete_data: bool, dry_run: bool, yes: bool)
             agree(asked, "Uninstall?", is_agreed=yes)
         if delete_data and asked.home.path.exists():
             name = asked.home.path.name
-            question = f"This deletes everything that was received. Type the home's name to do it [{name}]"
+            question = f"This deletes everything that was received. Type {name} to do it"
             agree_by_word(asked, question, name, is_agreed=yes)
         done = undo_installation(asked.home, found)
         if delete_data and not found.problems:
@@ -63,6 +72,8 @@ def uninstall(asked: Invocation, *, delete_data: bool, dry_run: bool, yes: bool)
         asked.print_json(_record(asked.home, found, done, left, is_dry=dry_run))
     else:
         _tell(asked, found, done, left, is_dry=dry_run)
+        if is_signed_in and not dry_run:
+            asked.screen.text("The desktop's keyring may still have the key of a sign-in; delete it there.")
     if found.problems and not dry_run:
         click.get_current_context().exit(NEEDS_FIXING)
 
@@ -80,6 +91,7 @@ def _show(asked: Invocation, found: Installation, *, will_delete: bool) -> None:
 
 
 def _tell(asked: Invocation, found: Installation, done: Removal, left: dict[str, int], *, is_dry: bool) -> None:
+    from harken.setup.uninstall import program_removal
     from harken.workspaces.seeding import written_since
 
     screen = asked.screen
@@ -97,11 +109,7 @@ def _tell(asked: Invocation, found: Installation, done: Removal, left: dict[str,
         screen.line(f"What is left in {asked.home.path}:")
         screen.table([(name, human(size)) for name, size in left.items()])
         screen.text("Delete it: harken uninstall --delete-data")
-    screen.text(f"A sign-in that is locked with the keyring has its key there. The program itself: {_program()}")
-
-
-def _program() -> str:
-    return f"{sys.executable} -m pip uninstall harken"
+    screen.text(f"Remove the program: {program_removal(Path(sys.prefix), Path(sys.executable))}")
 
 
 def _record(home: Home, found: Installation, done: Removal, left: dict[str, int], *, is_dry: bool) -> Result:

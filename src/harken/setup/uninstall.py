@@ -6,6 +6,7 @@ Only what Harken knows to be its own is deleted; a file of others stays.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,9 @@ OWN: Final = (
 )
 """What Harken keeps in a home. Anything else there is somebody else's."""
 
+
+INSTALLERS: Final = (("uv-receipt.toml", "uv tool uninstall harken"), ("pipx_metadata.json", "pipx uninstall harken"))
+"""What an installer leaves in the environment that it makes, and how it takes that back."""
 
 SeedRecord = dict[str, Any]
 """What became of a seed, as `uninstall` tells it: JSON, documented in the reference."""
@@ -264,3 +268,19 @@ def _size(path: Path) -> int:
         except OSError:
             continue
     return total
+
+
+def program_removal(environment: Path, python: Path) -> str:
+    """Return how the program is removed: by whatever installed it."""
+    for mark, command in INSTALLERS:
+        if (environment / mark).is_file():
+            return command
+    clone = environment.parent
+    if (clone / "src/harken").is_dir():
+        return f"delete the clone in {clone}"
+    return f"{shlex.quote(str(python))} -m pip uninstall harken"
+
+
+def has_sign_ins(home: Home) -> bool:
+    """Whether somebody has signed in to a service here: the key may be in the keyring."""
+    return (home.path / "sign-ins").is_dir()
