@@ -67,7 +67,7 @@ SELECT channel, count(*) FROM (
     WHERE m.mailbox = :mailbox AND m.seq > :cursor AND NOT EXISTS (
         SELECT 1 FROM deliveries d
         WHERE d.consumer = :consumer AND d.mailbox = m.mailbox AND d.seq = m.seq AND d.state IN {FINAL})
-    LIMIT {_MANY_UNREAD})
+    LIMIT {_MANY_UNREAD}) unread
 GROUP BY channel
 """
 BY_DELIVERY = f"{DELIVERY} WHERE id = ? AND state = 'offered'"
@@ -119,7 +119,7 @@ SELECT c.consumer, c.mailbox, c.seq, coalesce(b.head, 0), iif(coalesce(b.head, 0
         AND d.state = 'offered' AND d.lease_until > :now),
     c.left_out_older, c.left_out_surplus, c.left_out_up_to
 FROM cursors c LEFT JOIN mailboxes b ON b.name = c.mailbox
-WHERE :names IS NULL OR c.mailbox IN (SELECT value FROM json_each(:names)) ORDER BY c.consumer, c.mailbox
+WHERE CAST(:names AS TEXT) IS NULL OR c.mailbox IN (SELECT value FROM json_each(:names)) ORDER BY c.consumer, c.mailbox
 """
 
 

@@ -37,14 +37,14 @@ FROM messages WHERE mailbox = :mailbox AND seq > :after AND seq <= :up_to
 """
 # By the accounts of the others, which are in order: asking for each message who has seen it would cost more.
 SEEN_ELSEWHERE = """
-INSERT OR IGNORE INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers,
+INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers,
     offered_at, lease_until, reason)
 SELECT :consumer, d.mailbox, d.seq, 'd-' || lower(hex(randomblob(8))), d.message, 'expired', '', '', '', 0,
     :now, 0, 'seen by ' || d.consumer || ' before this reader began'
 FROM cursors c CROSS JOIN deliveries d ON d.consumer = c.consumer AND d.mailbox = c.mailbox
 WHERE c.mailbox = :mailbox AND c.consumer NOT IN ('watch', 'rules') AND d.seq > :cursor
     AND d.state IN ('seen', 'answered')
-GROUP BY d.seq
+ON CONFLICT DO NOTHING
 """
 BEGIN = """
 INSERT INTO cursors (consumer, mailbox, seq, left_out_older, left_out_surplus, left_out_up_to)

@@ -21,7 +21,9 @@ from harken.store.sqlite.messages import lag
 from harken.store.sqlite.transaction import Readers, Transaction, moved, translated
 from harken.store.sqlite.writer import Writer
 
-TOUCH = "INSERT INTO progress (name, value) VALUES ('written', ?) ON CONFLICT (name) DO UPDATE SET value = value + 1"
+TOUCH = """
+INSERT INTO progress (name, value) VALUES ('written', ?) ON CONFLICT (name) DO UPDATE SET value = progress.value + 1
+"""
 
 
 class SqliteHealth:

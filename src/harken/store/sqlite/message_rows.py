@@ -36,8 +36,8 @@ HEAD = "SELECT head FROM mailboxes WHERE name = ?"
 SET_HEAD = "INSERT INTO mailboxes (name, head) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET head = excluded.head"
 # Whoever is not enrolled begins at the beginning: nothing is left out.
 NEW_CURSOR = """
-INSERT OR IGNORE INTO cursors (consumer, mailbox, seq, left_out_older, left_out_surplus, left_out_up_to)
-VALUES (?, ?, 0, 0, 0, 0)
+INSERT INTO cursors (consumer, mailbox, seq, left_out_older, left_out_surplus, left_out_up_to)
+VALUES (?, ?, 0, 0, 0, 0) ON CONFLICT DO NOTHING
 """
 INSERT = for_rows(
     """
@@ -49,13 +49,13 @@ INSERT INTO messages (id, mailbox, seq, received_at, source, channel, conversati
 BY_ID = f"SELECT {COLUMNS} FROM messages m WHERE m.id = ?"
 WHERE = """
     (:mailbox = '' OR m.mailbox = :mailbox)
-    AND (:among IS NULL OR m.mailbox IN (SELECT value FROM json_each(:among)))
+    AND (CAST(:among AS TEXT) IS NULL OR m.mailbox IN (SELECT value FROM json_each(:among)))
     AND (:channel = '' OR m.channel = :channel)
     AND (:sender = '' OR m.sender_id = :sender OR m.sender_name = :sender)
     AND (:source = '' OR m.source = :source)
     AND (:thread = '' OR m.thread = :thread)
-    AND (:since IS NULL OR m.received_at >= :since)
-    AND (:until IS NULL OR m.received_at < :until)
+    AND (CAST(:since AS BIGINT) IS NULL OR m.received_at >= :since)
+    AND (CAST(:until AS BIGINT) IS NULL OR m.received_at < :until)
     AND m.seq > :after
     AND (:before = 0 OR m.seq < :before)
 """

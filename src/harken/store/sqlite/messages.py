@@ -51,7 +51,7 @@ from harken.store.sqlite.transaction import (
 from harken.store.sqlite.writer import Writer
 
 FIND_KEY = "SELECT message FROM dedup WHERE key = ?"
-ADD_KEYS = for_rows("INSERT OR IGNORE INTO dedup (key, message)", "(?, ?)")
+ADD_KEYS = for_rows("INSERT INTO dedup (key, message)", "(?, ?)", "ON CONFLICT DO NOTHING")
 SAVE_CHECKPOINT = """
 INSERT INTO checkpoints (source, feed, value) VALUES (?, ?, ?)
 ON CONFLICT (source, feed) DO UPDATE SET value = excluded.value
@@ -59,7 +59,7 @@ ON CONFLICT (source, feed) DO UPDATE SET value = excluded.value
 BY_BEGINNING = f"SELECT {COLUMNS} FROM messages m WHERE m.id >= ? AND m.id < ? LIMIT 2"
 # So many are counted at most: a beginning of one letter may be that of every id.
 MAX_COUNTED = 1000
-COUNT_BEGINNING = f"SELECT count(*) FROM (SELECT 1 FROM messages WHERE id >= ? AND id < ? LIMIT {MAX_COUNTED})"
+COUNT_BEGINNING = f"SELECT count(*) FROM (SELECT 1 FROM messages WHERE id >= ? AND id < ? LIMIT {MAX_COUNTED}) found"
 BY_SEQ = f"SELECT {COLUMNS} FROM messages m WHERE m.mailbox = ? AND m.seq = ?"
 CHECKPOINT = "SELECT value FROM checkpoints WHERE source = ? AND feed = ?"
 PAGE_OLDEST = f"SELECT {COLUMNS} FROM messages m WHERE {WHERE} ORDER BY m.n LIMIT :limit"
@@ -339,8 +339,8 @@ MAX_CHARS = 8_000_000  # of what is indexed in one transaction: others wait for 
 NEXT = f"""
 SELECT count(*), max(n) FROM (
     SELECT n, sum(size) OVER (ORDER BY n) - size AS before
-    FROM (SELECT n, length(text) AS size FROM messages WHERE n > ? ORDER BY n LIMIT ?)
-) WHERE before < {MAX_CHARS}
+    FROM (SELECT n, length(text) AS size FROM messages WHERE n > ? ORDER BY n LIMIT ?) sized
+) summed WHERE before < {MAX_CHARS}
 """
 ADD = """
 INSERT INTO messages_text (rowid, text, sender_name, channel)

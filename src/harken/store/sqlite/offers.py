@@ -43,7 +43,7 @@ SELECT {COLUMNS}, m.n, d.id FROM messages m
 LEFT JOIN deliveries d ON d.consumer = :consumer AND d.mailbox = m.mailbox AND d.seq = m.seq
 WHERE m.mailbox = :mailbox AND m.seq > :cursor
     AND (:channel = '' OR m.channel = :channel) AND m.n > :after
-    AND (:only IS NULL OR m.id IN (SELECT value FROM json_each(:only)))
+    AND (CAST(:only AS TEXT) IS NULL OR m.id IN (SELECT value FROM json_each(:only)))
     AND (:without = '[]' OR m.id NOT IN (SELECT value FROM json_each(:without)))
     AND m.received_at >= :since
     AND (:is_bounded = 0 OR (m.attention IN (SELECT value FROM json_each(:attentions))

@@ -37,7 +37,7 @@ DUE = f"""{_SELECT} WHERE o.state = 'queued' AND (o.due_at <= :now OR o.due_at >
 ORDER BY o.n LIMIT :limit
 """
 RETRY = """
-UPDATE outbox SET state = 'queued', attempts = 0, error = '', due_at = ?, tried_at = iif(?, NULL, tried_at)
+UPDATE outbox SET state = 'queued', attempts = 0, error = '', due_at = ?, tried_at = CASE WHEN ? = 0 THEN tried_at END
 WHERE id = ? AND state = 'parked'
 """
 TRYING = "UPDATE outbox SET tried_at = ? WHERE id = ? AND state <> 'sent'"
@@ -57,14 +57,16 @@ INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, ses
     lease_until, seen_at, evidence, answered_at)
 VALUES (?, ?, ?, ?, ?, 'answered', 'reply', ?, '', 1, ?, 0, ?, 'reply', ?)
 ON CONFLICT (consumer, mailbox, seq) DO UPDATE SET state = 'answered', answered_at = excluded.answered_at,
-    evidence = iif(seen_at IS NULL, 'reply', evidence), seen_at = coalesce(seen_at, excluded.seen_at)
+    evidence = iif(deliveries.seen_at IS NULL, 'reply', deliveries.evidence),
+    seen_at = coalesce(deliveries.seen_at, excluded.seen_at)
 """
 COUNT_QUEUED = "SELECT count(*) FROM outbox WHERE state = 'queued'"
 COUNT_PARKED = "SELECT count(*) FROM outbox WHERE state = 'parked'"
 ANSWERS = "SELECT message FROM outbox WHERE id = ?"
 SENT = "UPDATE outbox SET state = 'sent', upstream_id = ?, error = '' WHERE id = ? AND state <> 'sent'"
 FAILED = """
-UPDATE outbox SET state = ?, attempts = attempts + 1, error = ?, due_at = ?, tried_at = iif(?, tried_at, NULL)
+UPDATE outbox SET state = ?, attempts = attempts + 1, error = ?, due_at = ?,
+    tried_at = CASE WHEN ? <> 0 THEN tried_at END
 WHERE id = ? AND state <> 'sent'
 """
 

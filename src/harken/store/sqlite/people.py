@@ -24,7 +24,7 @@ INSERT INTO mutes (kind, name, until) VALUES (?, ?, ?) ON CONFLICT (kind, name) 
 END_MUTE = "DELETE FROM mutes WHERE kind = ? AND name = ?"
 MUTES = "SELECT kind, name, until FROM mutes WHERE until IS NULL OR until > ? ORDER BY kind, name"
 
-PUT_AWAY = "INSERT OR REPLACE INTO put_away (key, at) VALUES (?, ?)"
+PUT_AWAY = "INSERT INTO put_away (key, at) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET at = excluded.at"
 TAKE_BACK = "DELETE FROM put_away WHERE key = ?"
 AWAY = "SELECT key FROM put_away ORDER BY at DESC LIMIT 10000"
 

@@ -24,22 +24,24 @@ SELECT {COLUMNS}, q.tried, q.due_at, q.reminders,
 FROM questions q JOIN messages m ON m.id = q.message
 """
 OPEN = f"""{_SELECT}
-WHERE :among IS NULL OR q.mailbox IN (SELECT value FROM json_each(:among)) ORDER BY q.asked_at, m.n LIMIT :limit
+WHERE CAST(:among AS TEXT) IS NULL OR q.mailbox IN (SELECT value FROM json_each(:among))
+ORDER BY q.asked_at, m.n LIMIT :limit
 """
 NAMED = f"""{_SELECT}
 WHERE q.message IN (SELECT value FROM json_each(:named))
-    AND (:among IS NULL OR q.mailbox IN (SELECT value FROM json_each(:among)))
+    AND (CAST(:among AS TEXT) IS NULL OR q.mailbox IN (SELECT value FROM json_each(:among)))
 ORDER BY q.asked_at, m.n LIMIT :limit
 """
 DUE = f"{_SELECT} WHERE q.due_at <= ? ORDER BY q.due_at, m.n LIMIT ?"
 COUNTS = "SELECT mailbox, count(*), min(asked_at) FROM questions GROUP BY mailbox ORDER BY mailbox"
 ASK = """
-INSERT OR IGNORE INTO questions (message, mailbox, source, conversation, sender, asked_at, due_at)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO questions (message, mailbox, source, conversation, sender, asked_at, due_at)
+VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
 MOVE = """
 UPDATE questions SET due_at = :due_at, reminders = reminders + :told,
-    tried = iif(:way = '' OR instr(',' || tried || ',', ',' || :way || ','), tried, ltrim(tried || ',' || :way, ','))
+    tried = iif(:way = '' OR instr(',' || tried || ',', ',' || :way || ',') > 0, tried,
+        ltrim(tried || ',' || :way, ','))
 WHERE message = :message
 """
 WAKE = "UPDATE questions SET due_at = ? WHERE due_at > ?"

@@ -52,7 +52,7 @@ from harken.store.sqlite import (
 from harken.store.sqlite.connection import connect
 from harken.store.sqlite.transaction import Transaction, encode_json, to_micros, translated
 
-INSERT_EVENT: Final = "INSERT OR IGNORE INTO events (n, at, kind, message, data) VALUES (?, ?, ?, ?, ?)"
+INSERT_EVENT: Final = "INSERT INTO events (n, at, kind, message, data) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 PLACE: Final = "SELECT mailbox, seq FROM messages WHERE id = ?"
 TAKEN: Final = "SELECT 1 FROM messages WHERE id = ? OR (mailbox = ? AND seq = ?)"
 OFFERED: Final = """

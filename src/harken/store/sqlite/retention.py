@@ -36,7 +36,7 @@ WHERE mailbox = ? AND seq <= ? AND n < (SELECT max(n) FROM messages)
             AND max(d.offered_at, d.lease_until) > ?)
 """
 NEXT_OVER = f"{OVER} ORDER BY seq LIMIT ?"
-COUNT_OVER = f"SELECT count(*) FROM ({OVER})"
+COUNT_OVER = f"SELECT count(*) FROM ({OVER}) found"
 STORED = "SELECT count(*), count(*) FILTER (WHERE seq <= ?) FROM messages WHERE mailbox = ?"
 # Up to the first that is young enough: a message received with a wrong clock must not take those before it along.
 FIRST_YOUNG = "SELECT seq FROM messages WHERE mailbox = ? AND received_at >= ? ORDER BY seq LIMIT 1"
@@ -50,7 +50,7 @@ SELECT m.seq, m.id FROM messages m LEFT JOIN deliveries d
 WHERE m.mailbox = :mailbox AND m.seq > :cursor AND m.seq <= :cutoff AND (d.state IS NULL OR d.state = 'offered')
 """
 NEXT_OPEN = f"{OPEN} ORDER BY m.seq LIMIT :limit"
-COUNT_OPEN = f"SELECT count(*) FROM ({OPEN})"
+COUNT_OPEN = f"SELECT count(*) FROM ({OPEN}) found"
 # What only its author has is unread all the same: no agent has begun to read this mailbox.
 UNHEARD = """
 SELECT d.consumer, d.seq, d.message FROM cursors c CROSS JOIN deliveries d
@@ -76,7 +76,7 @@ DELETE FROM actions WHERE n IN (
 """
 OLD_RUNS = """
 DELETE FROM runs WHERE n IN (
-    SELECT n FROM (SELECT n, state, started_at FROM runs ORDER BY n LIMIT :batch)
+    SELECT n FROM (SELECT n, state, started_at FROM runs ORDER BY n LIMIT :batch) r
     WHERE n <= (SELECT max(n) FROM runs) - :kept AND state <> 'running'
         AND (started_at < :oldest OR n <= (SELECT max(n) FROM runs) - :most))
 """

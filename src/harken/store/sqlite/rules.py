@@ -44,14 +44,14 @@ WHERE m.n > ? AND m.kind <> 'deletion' AND m.mailbox NOT LIKE 'trial:%' ORDER BY
 """
 # Not for a message that is gone or was judged in an earlier round, whatever rules there were then.
 INSERT = """
-INSERT OR IGNORE INTO verdicts (message, rule, place, mode, outcome, reason, earlier, digest, at)
-SELECT id, ?, ?, ?, ?, ?, ?, ?, ? FROM messages WHERE id = ? AND n > ?
+INSERT INTO verdicts (message, rule, place, mode, outcome, reason, earlier, digest, at)
+SELECT id, ?, ?, ?, ?, ?, ?, ?, ? FROM messages WHERE id = ? AND n > ? ON CONFLICT DO NOTHING
 """
 SET_ACTION = "UPDATE verdicts SET action = ? WHERE message = ? AND rule = ?"
 RECEIVED_AT = "SELECT received_at FROM messages WHERE id = ?"
 COUNT = """
 INSERT INTO rule_counts (rule, outcome, count, last_at) VALUES (?, ?, 1, ?)
-ON CONFLICT (rule, outcome) DO UPDATE SET count = count + 1, last_at = excluded.last_at
+ON CONFLICT (rule, outcome) DO UPDATE SET count = rule_counts.count + 1, last_at = excluded.last_at
 """
 COUNTS = "SELECT rule, outcome, count, last_at FROM rule_counts ORDER BY rule"
 OF_MESSAGE = """

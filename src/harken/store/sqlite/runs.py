@@ -43,7 +43,7 @@ NEWEST = f"{_SELECT} ORDER BY n DESC LIMIT ?"
 NEWEST_RUNNING = f"{_SELECT} WHERE state = 'running' ORDER BY +n DESC LIMIT ?"
 NEWEST_ENDED = f"{_SELECT} WHERE state <> 'running' ORDER BY n DESC LIMIT ?"
 NEWEST_OF_MESSAGE = f"""
-{_SELECT} WHERE message = ? AND (? IS NULL OR (+state = 'running') = ?) ORDER BY n DESC LIMIT ?
+{_SELECT} WHERE message = ? AND (CAST(? AS BIGINT) IS NULL OR iif(state = 'running', 1, 0) = ?) ORDER BY n DESC LIMIT ?
 """
 BEGAN = "UPDATE runs SET pid = ? WHERE id = ? AND state = 'running'"
 END = """
@@ -51,11 +51,11 @@ UPDATE runs SET state = ?, ended_at = ?, exit_code = ?, turns = ?, denied = ?, a
 WHERE id = ? AND state = 'running'
 """
 # CROSS keeps this order: from the few that are asked for, not from all that was ever said on this machine.
-ANCESTRY = """
+ANCESTRY = f"""
 SELECT m.id, r.ancestry FROM json_each(:messages) wanted
 CROSS JOIN messages m ON m.id = wanted.value
-CROSS JOIN runs r ON r.id = substr(m.sender_id, :width + 1)
-WHERE m.source = :local AND substr(m.sender_id, 1, :width) = :run
+CROSS JOIN runs r ON r.id = substr(m.sender_id, {len(RUN) + 1})
+WHERE m.source = :local AND substr(m.sender_id, 1, {len(RUN)}) = :run
 """
 
 _BEGINNING: Final = re.compile(r"r-[0-9a-z]+")
@@ -65,7 +65,7 @@ _LIST_HINT: Final = "See them with: harken run list"
 def ancestry(connection: sqlite3.Connection, messages: Collection[MessageId]) -> Mapping[MessageId, tuple[str, ...]]:
     """Return the rules that led by a run to each of some messages, the nearest first."""
     found: dict[MessageId, tuple[str, ...]] = dict.fromkeys(messages, ())
-    asked = {"messages": encode_json(list(messages)), "local": LOCAL, "run": RUN, "width": len(RUN)}
+    asked = {"messages": encode_json(list(messages)), "local": LOCAL, "run": RUN}
     for message, rules in connection.execute(ANCESTRY, asked):
         found[MessageId(message)] = _texts(rules)
     return found

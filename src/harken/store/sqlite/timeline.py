@@ -93,7 +93,7 @@ IS_CLEARED = "SELECT 1 FROM channels WHERE cleared_n > 0 LIMIT 1"
 FOR_PROMPTS = f"""
 SELECT {COLUMNS}, m.n FROM (
     SELECT n FROM (
-        SELECT n FROM messages WHERE mailbox = :mailbox AND attention = 'prompt' ORDER BY n DESC LIMIT :among)
+        SELECT n FROM messages WHERE mailbox = :mailbox AND attention = 'prompt' ORDER BY n DESC LIMIT :among) newest
     UNION
     SELECT t.n FROM (SELECT message FROM actions WHERE state = 'told' ORDER BY n DESC LIMIT :among) a
         CROSS JOIN messages t ON t.id = a.message WHERE +t.mailbox = :mailbox) p

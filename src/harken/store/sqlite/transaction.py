@@ -27,7 +27,7 @@ from harken.store.contract.events import RECOVERY, Event
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-INSERT_EVENT = "INSERT INTO events (at, kind, message, data) VALUES (?, ?, ?, ?)"
+INSERT_EVENT = "INSERT INTO events (n, at, kind, message, data) VALUES (?, ?, ?, ?, ?)"
 MAX_ROWS_AT_ONCE = 32
 _EVENT = "(?, ?, 'received', ?, ?)"
 LAST_EVENT = "SELECT coalesce(max(n), 0) FROM events"
@@ -58,9 +58,9 @@ def encode_json(value: object) -> str:
     return json_bytes(value).decode()
 
 
-def for_rows(head: str, row: str) -> Mapping[int, str]:
+def for_rows(head: str, row: str, tail: str = "") -> Mapping[int, str]:
     """Return the statements that insert so many rows at once, up to `MAX_ROWS_AT_ONCE`."""
-    return {count: f"{head} VALUES {', '.join([row] * count)}" for count in range(1, MAX_ROWS_AT_ONCE + 1)}
+    return {count: f"{head} VALUES {', '.join([row] * count)} {tail}" for count in range(1, MAX_ROWS_AT_ONCE + 1)}
 
 
 INSERT_RECEIVED = for_rows("INSERT INTO events (n, at, kind, message, data)", _EVENT)
@@ -75,6 +75,7 @@ class Transaction:
         self.now_micros = to_micros(now)
         self.events: list[Event] = []
         self.grown: set[Mailbox] = set()
+        self._last_event: int | None = None
 
     def execute(self, sql: str, parameters: tuple[object, ...] = ()) -> sqlite3.Cursor:
         """Run one statement."""
@@ -94,19 +95,36 @@ class Transaction:
 
     def note(self, kind: str, data: Mapping[str, object], message: Message | None = None) -> Event:
         """Add a journal event to this transaction."""
-        cursor = self.execute(
-            INSERT_EVENT,
-            (self.now_micros, kind, None if message is None else message.id, encode_json(data) if data else "{}"),
-        )
-        event = Event(n=cursor.lastrowid or 0, at=self.now, kind=kind, data=data, message=message)
+        number = self._take_events(1)
+        about = None if message is None else message.id
+        self.execute(INSERT_EVENT, (number, self.now_micros, kind, about, encode_json(data) if data else "{}"))
+        event = Event(n=number, at=self.now, kind=kind, data=data, message=message)
         self.events.append(event)
         return event
+
+    def skip_events(self, number: int) -> None:
+        """Let the next event have the number that follows another."""
+        self._last_event = number
+
+    def undo(self, events: int, grown: set[Mailbox]) -> None:
+        """Forget what was noted since there were so many events and these mailboxes had grown."""
+        del self.events[events:]
+        self.grown.intersection_update(grown)
+        self._last_event = None
+
+    def _take_events(self, count: int) -> int:
+        """Return the first of so many numbers that follow those of all events; no other transaction takes any."""
+        if self._last_event is None:
+            self._last_event = int(self.execute(LAST_EVENT).fetchone()[0])
+        first = self._last_event + 1
+        self._last_event += count
+        return first
 
     def note_received(self, messages: Sequence[tuple[Message, Mapping[str, object]]]) -> None:
         """Add the journal events of new messages, each with what is needed to recover it, all with one statement."""
         if not messages:
             return
-        first = 1 + int(self.execute(LAST_EVENT).fetchone()[0])
+        first = self._take_events(len(messages))
         events = [
             Event(n=n, at=self.now, kind="received", data={RECOVERY: needed} if needed else {}, message=message)
             for n, (message, needed) in enumerate(messages, start=first)

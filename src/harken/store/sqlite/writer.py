@@ -304,8 +304,7 @@ class Writer:
             self._connection.execute("ROLLBACK" if is_alone else "ROLLBACK TO job")
             if is_alone:
                 self._connection.execute("BEGIN IMMEDIATE")
-            del transaction.events[marks[0] :]
-            transaction.grown.intersection_update(marks[1])
+            transaction.undo(*marks)
         if not is_alone:
             self._connection.execute("RELEASE job")
 
