@@ -28,7 +28,8 @@ from harken.ingest.policy import IngestPolicy
 from harken.model import INBOX, Consumer, Reader, SessionKey
 from harken.sessions.registry import Sessions
 from harken.sessions.session import MailScope
-from harken.store.sqlite import SqliteStore, open_store
+from harken.store.sql.store import SqlStore
+from harken.store.sqlite import open_store
 
 LITTLE: Final = (100, 5)
 MUCH: Final = (10_000, 200)
@@ -111,7 +112,7 @@ async def _looked_at(folder: Path, messages: int, tasks: int) -> AsyncIterator[L
         yield LookedAt(views=views, conversations=Conversations(store, clock))
 
 
-async def _fill(store: SqliteStore, count: int) -> None:
+async def _fill(store: SqlStore, count: int) -> None:
     for begin in range(0, count, BATCH):
         await store.messages.append(
             [message(f"message {n}", CHANNELS[n % len(CHANNELS)]) for n in range(begin, min(count, begin + BATCH))]

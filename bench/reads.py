@@ -18,7 +18,7 @@ from harken.clock import SystemClock
 from harken.config.settings import LimitSettings
 from harken.model import INBOX, Consumer
 from harken.store.contract.messages import Filter
-from harken.store.sqlite import SqliteStore
+from harken.store.sql.store import SqlStore
 
 FEW: Final = 1_000
 NEXT: Final = 20
@@ -29,7 +29,7 @@ ASKING: Final = CONSUMERS // 2
 LEASE: Final = timedelta(minutes=15)
 MAX: Final = LimitSettings().new_consumer_most
 
-Ask = Callable[[SqliteStore, int], Awaitable[object]]
+Ask = Callable[[SqlStore, int], Awaitable[object]]
 """Asks a store something as the consumer of a number."""
 
 QUERIES: Final = (
@@ -68,7 +68,7 @@ async def _measure(plan: Plan) -> list[Row]:
 
 
 async def _compare(
-    plan: Plan, few: SqliteStore, many: SqliteStore, *, name: str, what: str, ask: Ask, clean: Ask | None, why: str
+    plan: Plan, few: SqlStore, many: SqlStore, *, name: str, what: str, ask: Ask, clean: Ask | None, why: str
 ) -> Row:
     small, large = list[float](), list[float]()
     for number in plan.rounds(name, 300, 100):
@@ -88,7 +88,7 @@ async def _compare(
     )
 
 
-async def _enroll(plan: Plan, few: SqliteStore, many: SqliteStore) -> Row:
+async def _enroll(plan: Plan, few: SqlStore, many: SqlStore) -> Row:
     """A new consumer that begins with the last day, when all of it came within the day: the worst case."""
     small, large = list[float](), list[float]()
     since = SystemClock().now() - timedelta(days=1)
@@ -107,9 +107,7 @@ async def _enroll(plan: Plan, few: SqliteStore, many: SqliteStore) -> Row:
     )
 
 
-async def _search(
-    plan: Plan, few: SqliteStore, many: SqliteStore, *, name: str, what: str, text: str, where: Filter
-) -> Row:
+async def _search(plan: Plan, few: SqlStore, many: SqlStore, *, name: str, what: str, text: str, where: Filter) -> Row:
     small, large = list[float](), list[float]()
     ask = partial(_ask_search, text, where)
     for number in plan.rounds(name, 40, 20):
@@ -129,28 +127,28 @@ async def _search(
     )
 
 
-async def _timed(ask: Ask, store: SqliteStore, number: int) -> float:
+async def _timed(ask: Ask, store: SqlStore, number: int) -> float:
     began = time.perf_counter()
     await ask(store, number)
     return time.perf_counter() - began
 
 
-async def _unread(store: SqliteStore, number: int) -> object:
+async def _unread(store: SqlStore, number: int) -> object:
     return await store.deliveries.unread(reader(number))
 
 
-async def _peek(store: SqliteStore, number: int) -> object:
+async def _peek(store: SqlStore, number: int) -> object:
     return await store.deliveries.peek(reader(number), NEXT)
 
 
-async def _offer(store: SqliteStore, number: int) -> object:
+async def _offer(store: SqlStore, number: int) -> object:
     until = SystemClock().now() + LEASE
     return await store.deliveries.offer(reader(number), NEXT, surface="bench", carrier="offer", lease_until=until)
 
 
-async def _withdraw(store: SqliteStore, number: int) -> object:
+async def _withdraw(store: SqlStore, number: int) -> object:
     return await store.deliveries.withdraw(reader(number).session, "offer")
 
 
-async def _ask_search(text: str, where: Filter, store: SqliteStore, _number: int) -> object:
+async def _ask_search(text: str, where: Filter, store: SqlStore, _number: int) -> object:
     return await store.messages.search(text, where, NEXT)

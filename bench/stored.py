@@ -15,7 +15,8 @@ from bench.plan import Progress
 from harken.clock import SystemClock
 from harken.model import INBOX, Attention, Consumer, NewMessage, Reader, Sender, SessionKey, Trust
 from harken.store.journal import Journal
-from harken.store.sqlite import SqliteStore, open_store
+from harken.store.sql.store import SqlStore
+from harken.store.sqlite import open_store
 
 CONSUMERS: Final = 100
 BATCH: Final = 5_000
@@ -79,7 +80,7 @@ def _running_sum(values: Sequence[float]) -> list[float]:
 
 
 @asynccontextmanager
-async def journaled_store(folder: Path) -> AsyncIterator[SqliteStore]:
+async def journaled_store(folder: Path) -> AsyncIterator[SqlStore]:
     """A store with its journal, as the daemon has it."""
     await anyio.Path(folder).mkdir(parents=True)
     journal = Journal(folder)
@@ -91,7 +92,7 @@ async def journaled_store(folder: Path) -> AsyncIterator[SqliteStore]:
 
 
 @asynccontextmanager
-async def filled_store(folder: Path, count: int, progress: Progress) -> AsyncIterator[SqliteStore]:
+async def filled_store(folder: Path, count: int, progress: Progress) -> AsyncIterator[SqlStore]:
     """A store of many messages, searchable, whose consumers joined one after the other while it grew."""
     await anyio.Path(folder).mkdir(parents=True)
     async with open_store(folder / "harken.db", SystemClock()) as store:
@@ -104,7 +105,7 @@ async def filled_store(folder: Path, count: int, progress: Progress) -> AsyncIte
         yield store
 
 
-async def _fill(store: SqliteStore, count: int, progress: Progress) -> None:
+async def _fill(store: SqlStore, count: int, progress: Progress) -> None:
     texts, part = Texts(count), max(1, count // CONSUMERS)
     clock, joined = SystemClock(), 0
     for begin in range(0, count, min(BATCH, part)):
@@ -115,7 +116,7 @@ async def _fill(store: SqliteStore, count: int, progress: Progress) -> None:
         progress.step("store", min(count, begin + BATCH), count)
 
 
-async def _hand_out(store: SqliteStore) -> None:
+async def _hand_out(store: SqlStore) -> None:
     """Give every consumer some, half of them proven, so that there are deliveries above and below the cursors."""
     until = SystemClock().now() + timedelta(hours=1)
     for number in range(CONSUMERS):

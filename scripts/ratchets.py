@@ -36,7 +36,7 @@ ENOUGH_WORDS: Final = 1_000  # a rate over fewer says nothing
 CATCH_ALLS: Final = frozenset(
     {
         "src/harken/daemon/supervisor.py",
-        "src/harken/store/sqlite/writer.py",
+        "src/harken/store/sql/writer.py",
         "src/harken/plugins.py",  # other people's code
         "src/harken/verbs/verb.py",  # logged, and told to the caller
     }

@@ -9,9 +9,9 @@ from harken.model import CUT_FROM, INBOX, MAX_TEXT_BYTES
 from harken.store.contract.messages import MAX_READ_CHARS
 from harken.store.journal import Journal
 from harken.store.journal_reader import lines_after
+from harken.store.sql.messages import MAX_CHARS
+from harken.store.sql.offers import MAX_LONG_CHARS
 from harken.store.sqlite import open_store
-from harken.store.sqlite.messages import MAX_CHARS
-from harken.store.sqlite.offers import MAX_LONG_CHARS
 from harken.testing import FakeClock
 from tests.contracts.store_choices import given, up_to
 from tests.contracts.store_suite import AGENT, EVERYTHING, fill, new_message, offered_texts, texts

@@ -21,7 +21,8 @@ from harken.automation import ActionState, Mode, Outcome, RuleCount, RunEnd, Run
 from harken.model import LOCAL, MessageId, Sender
 from harken.store.contract import Store
 from harken.store.contract.automation import Settlement
-from harken.store.sqlite import actions, open_store, rules, runs
+from harken.store.sql import actions, rules, runs
+from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect, migrations
 from harken.testing import FakeClock
 from tests.contracts.rules import FIRST, ORDER, WINDOW, run_of, say, settle, verdict

@@ -11,8 +11,8 @@ import pytest
 from harken.clock import Clock
 from harken.store.contract import Store
 from harken.store.contract.events import AfterCommit, BeforeCommit
+from harken.store.sql.writer import nothing_before
 from harken.store.sqlite import open_store as open_file
-from harken.store.sqlite.writer import nothing_before
 from harken.testing import FakeClock
 from tests.contracts.store import StoreContract
 from tests.contracts.store_suite import Backend

@@ -8,9 +8,9 @@ from typing import Final
 
 from harken.model import INBOX, OWNER_ID
 from harken.store.contract.conversations import ConversationView
+from harken.store.sql.conversations import OF_STATE, UNREAD, YOURS
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect, migrations, prepare_file
-from harken.store.sqlite.conversations import OF_STATE, UNREAD, YOURS
 from harken.testing import FakeClock
 
 BEFORE: Final = 10

@@ -10,10 +10,11 @@ import pytest
 
 from harken.automation import Action, ActionState
 from harken.errors import Conflict
-from harken.store.sqlite import actions, open_store
+from harken.store.sql import actions
+from harken.store.sql.transaction import Transaction
+from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect
 from harken.store.sqlite.snapshot import hold
-from harken.store.sqlite.transaction import Transaction
 from harken.testing import FakeClock
 from tests.contracts.rules import ORDER, ask, say
 

@@ -16,9 +16,10 @@ import pytest
 from harken.model import INBOX, WATCH, Attention, Mailbox, MessageId, Reader, SessionKey
 from harken.store.contract.deliveries import MuteFilter
 from harken.store.contract.timeline import TimelineScope
-from harken.store.sqlite import deliveries, messages, open_store, outbox, timeline
+from harken.store.sql import deliveries, messages, outbox, timeline
+from harken.store.sql.store import SqlStore
+from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect, migrations
-from harken.store.sqlite.store import SqliteStore
 from harken.testing import FakeClock
 from tests.contracts.store_suite import AGENT, new_message
 
@@ -82,7 +83,7 @@ READS: Final[Mapping[str, Ask]] = {
 
 
 @asynccontextmanager
-async def filled(folder: Path, count: int) -> AsyncIterator[SqliteStore]:
+async def filled(folder: Path, count: int) -> AsyncIterator[SqlStore]:
     """A store of so many messages in so many mailboxes, some of them seen by an agent and by the person."""
     clock = FakeClock()
     async with open_store(folder / f"{count}.db", clock) as store:

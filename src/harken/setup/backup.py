@@ -30,8 +30,7 @@ from harken.store.identity import identity_text
 from harken.store.sqlite.connection import files_of
 from harken.store.sqlite.health import begin_epoch
 from harken.store.sqlite.recovery import RecoveryResult
-from harken.store.sqlite.rules import StoredDecisions, decided_in, disown, forget_decisions
-from harken.store.sqlite.snapshot import HeldWork, hold
+from harken.store.sqlite.snapshot import HeldWork, StoredDecisions, decided_in, disown, forget_decisions, hold
 
 WORKING: Final = ".restore-"
 DATABASE: Final = "harken.db"

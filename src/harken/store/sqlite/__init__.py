@@ -1,9 +1,9 @@
 """The embedded store: one SQLite file, one writer thread, readers in a pool.
 
-`store.py` is the class behind the contract; `writer.py` and `readers.py` own the connections; the other modules
-hold one noun each: its SQL, as functions over an open transaction, and the class that runs them.
+`store.py` opens it, `connection.py` has the file, its schema and its errors. The nouns, with their SQL, are in
+`store/sql`.
 """
 
-from harken.store.sqlite.store import SqliteStore, open_store
+from harken.store.sqlite.store import open_store
 
-__all__ = ["SqliteStore", "open_store"]
+__all__ = ["open_store"]

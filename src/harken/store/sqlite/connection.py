@@ -1,4 +1,4 @@
-"""Opening the database file: created whole or not at all, refused when damaged or newer than we are.
+"""Opening the database file: created whole or not at all, refused when damaged or newer than we are; errors as ours.
 
 A fresh database is built under another name and renamed when complete, so a file with the real name always has a
 schema: one that is empty or shorter than its header says was damaged, and is never "repaired" by starting over.
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from importlib import resources
 from pathlib import Path
 
-from harken.errors import UserError
+from harken.errors import HarkenError, Unavailable, UserError
+from harken.memory import out_of_memory
 from harken.store.identity import RECOVER
-from harken.store.sqlite.transaction import damaged, translated
+from harken.store.sql.transaction import RETRY_SECONDS, full, unspeakable
 
 Connect = Callable[[str], sqlite3.Connection]
 """Opens a file; tests pass one that stops the process at a chosen commit."""
@@ -182,3 +183,63 @@ def _migrate(connection: sqlite3.Connection) -> None:
         if number > current:
             # executescript would commit an open transaction, so the script brings its own.
             connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
+
+
+_DAMAGED = frozenset({"SQLITE_CORRUPT", "SQLITE_NOTADB"})
+
+
+def translate(error: Exception) -> HarkenError:
+    """Return the error that tells the caller what to do next."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    if any(name.startswith(damaged) for damaged in _DAMAGED):
+        return damaged(str(error))
+    if is_full(error):
+        return full()
+    if name.startswith("SQLITE_READONLY"):
+        return Unavailable(
+            "The database cannot be written.", "Check the permissions of Harken's home.", retry_after=RETRY_SECONDS
+        )
+    return Unavailable(
+        f"The database does not answer ({error}).",
+        "Try again; see logs/daemon.log if it stays so.",
+        retry_after=RETRY_SECONDS,
+    )
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a write failed because there is no room; the index of the log can only fail for that."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    return name in {"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"}
+
+
+def damaged(detail: str) -> UserError:
+    """Return the error for a database file that must not be touched further."""
+    return UserError(
+        f"The database is damaged ({detail}); nothing was changed.",
+        "Build it anew from what is left and from the journal: harken recover",
+    )
+
+
+def moved(path: Path) -> Unavailable:
+    """Return the error for a file that was taken away from under the store."""
+    return Unavailable(
+        f"{path.name} was moved, deleted or replaced while Harken had it open; nothing was stored.",
+        "Put the file back where it was, or stop Harken and build the database anew: harken down, then harken recover",
+        retry_after=RETRY_SECONDS,
+    )
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn SQLite's exceptions into ours."""
+    try:
+        yield
+    except sqlite3.Error as exc:
+        raise translate(exc) from exc
+    except UnicodeEncodeError as exc:
+        raise unspeakable() from exc
+    except MemoryError as exc:
+        raise out_of_memory() from exc
+    except OSError as exc:
+        message = f"The database file cannot be used ({exc.strerror})."
+        raise Unavailable(message, "Check Harken's home and its permissions.", retry_after=RETRY_SECONDS) from exc

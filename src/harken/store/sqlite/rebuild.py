@@ -36,10 +36,9 @@ from harken.model import (
 from harken.store.contract.automation import CONFIRM_EXPIRES
 from harken.store.contract.events import RECOVERY
 from harken.store.journal_reader import JournalLine, number_of
-from harken.store.sqlite import (
+from harken.store.sql import (
     conversations,
     enrollment,
-    message_rows,
     messages,
     offers,
     outbox,
@@ -48,9 +47,10 @@ from harken.store.sqlite import (
     retention,
     rules,
     tasks,
+    transaction,
 )
-from harken.store.sqlite.connection import connect
-from harken.store.sqlite.transaction import Transaction, encode_json, to_micros, translated
+from harken.store.sql.transaction import Transaction, encode_json, to_micros
+from harken.store.sqlite.connection import connect, translated
 
 INSERT_EVENT: Final = "INSERT INTO events (n, at, kind, message, data) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 PLACE: Final = "SELECT mailbox, seq FROM messages WHERE id = ?"
@@ -303,11 +303,11 @@ class Rebuild:
 
 def store_message(tx: Transaction, message: Message) -> None:
     """Store a message in its place, and let its mailbox reach so far."""
-    head = tx.execute(message_rows.HEAD, (message.mailbox,)).fetchone()
+    head = tx.execute(transaction.HEAD, (message.mailbox,)).fetchone()
     if head is None:
-        tx.execute(message_rows.NEW_CURSOR, (WATCH, message.mailbox))
-    tx.execute(message_rows.SET_HEAD, (message.mailbox, max(message.seq, head[0] if head else 0)))
-    tx.execute(message_rows.INSERT[1], message_rows.row_of(message, to_micros(message.received_at)))
+        tx.execute(transaction.NEW_CURSOR, (WATCH, message.mailbox))
+    tx.execute(transaction.SET_HEAD, (message.mailbox, max(message.seq, head[0] if head else 0)))
+    tx.execute(transaction.INSERT[1], transaction.row_of(message, to_micros(message.received_at)))
 
 
 def message_of(record: Mapping[str, Any], upstream_id: str) -> Message:
@@ -365,7 +365,7 @@ def _deliver(tx: Transaction, said: Mapping[str, Any]) -> None:
     for delivery, message in pairs:
         mailbox, seq = _place(tx, message)
         place = (consumer, mailbox, seq)
-        tx.execute(message_rows.NEW_CURSOR, (consumer, mailbox))
+        tx.execute(transaction.NEW_CURSOR, (consumer, mailbox))
         if kind == "offered":
             tx.execute(OFFERED, (*place, delivery, message, said["surface"], said["session"], tx.now_micros))
         elif kind == "seen":
@@ -402,7 +402,7 @@ def _reply(tx: Transaction, said: Mapping[str, Any]) -> None:
             tx.execute(REPLY, (reply, message, text, said["author"], tx.now_micros, tx.now_micros))
             is_reader = consumer != "rules"
             if is_reader:
-                tx.execute(message_rows.NEW_CURSOR, (consumer, mailbox))
+                tx.execute(transaction.NEW_CURSOR, (consumer, mailbox))
             answered = (consumer, mailbox, seq, said["delivery"], message)
             tx.execute(ANSWERED, (*answered, tx.now_micros, tx.now_micros, tx.now_micros))
             if is_reader:

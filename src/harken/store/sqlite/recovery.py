@@ -25,14 +25,13 @@ from harken.model import record
 from harken.store.contract.health import StoreIdentity
 from harken.store.identity import StoreTraces, refusal
 from harken.store.journal_reader import JournalLine, lines_after, number_of
-from harken.store.sqlite import people
-from harken.store.sqlite.connection import connect, log_of, migrations, prepare_file, refuse_damaged
-from harken.store.sqlite.events import after
-from harken.store.sqlite.health import identity_of, look
-from harken.store.sqlite.message_rows import BY_ID, COLUMNS, from_row
+from harken.store.sql import people
+from harken.store.sql.events import after, identity_of
+from harken.store.sql.transaction import BY_ID, COLUMNS, Transaction, from_row
+from harken.store.sqlite.connection import connect, log_of, migrations, prepare_file, refuse_damaged, translated
+from harken.store.sqlite.health import look
 from harken.store.sqlite.rebuild import TAKEN, Rebuild, RebuildReport, store_message
 from harken.store.sqlite.snapshot import LOST, HeldWork, hold, last_event, take
-from harken.store.sqlite.transaction import Transaction, translated
 
 COPY: Final = "copy.db"
 SALVAGED: Final = "salvaged.db"

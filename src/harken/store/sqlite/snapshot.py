@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,10 +20,12 @@ from typing import Final
 
 from harken.automation import Action, ActionState, Run, RunEnd, RunState
 from harken.errors import UserError
-from harken.store.sqlite import actions, runs
-from harken.store.sqlite.connection import connect, migrations, prepare_file
-from harken.store.sqlite.events import last
-from harken.store.sqlite.transaction import Transaction, damaged, translated
+from harken.model import SenderRule, Trust
+from harken.store.journal_reader import every_line
+from harken.store.sql import actions, people, runs
+from harken.store.sql.events import last
+from harken.store.sql.transaction import Transaction
+from harken.store.sqlite.connection import connect, damaged, migrations, prepare_file, translated
 
 PAGES_AT_ONCE: Final = 2_000
 MAX_FAULTS: Final = 1
@@ -191,3 +193,58 @@ def _end_runs(tx: Transaction, moment: str) -> list[Run]:
     found = runs.newest(tx.connection, is_running=True, message=None, limit=ALL)
     how = RunEnd(state=RunState.INTERRUPTED, reason=RAN.format(moment=moment))
     return [runs.end(tx, each.id, how) for each in reversed(found)]
+
+
+RULES_IN_FORCE: Final = "SELECT text FROM rule_state WHERE text IS NOT NULL"
+FORGET_SENDERS: Final = "DELETE FROM senders WHERE trust <> ?"
+FORGET_RULES: Final = "UPDATE rule_state SET revision = revision + 1, text = NULL WHERE text IS NOT NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDecisions:
+    """The senders that the person admitted, and the text of the rules in force; empty: there are none."""
+
+    senders: Sequence[SenderRule]
+    rules: str
+
+
+def decided_in(database: Path) -> StoredDecisions:
+    """Return what was decided, of a copy that has the newest schema."""
+    with translated(), closing(connect(f"{database}")) as connection:
+        return _decided(connection)
+
+
+def forget_decisions(database: Path) -> StoredDecisions:
+    """Take back what was decided, and return it. Who was denied stays so."""
+    with translated(), closing(connect(f"{database}")) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        decided = _decided(connection)
+        connection.execute(FORGET_SENDERS, (Trust.UNKNOWN.value,))
+        connection.execute(FORGET_RULES)
+        connection.execute("COMMIT")
+    return decided
+
+
+def _decided(connection: sqlite3.Connection) -> StoredDecisions:
+    admitted = [each for each in people.senders(connection) if each.trust is not Trust.UNKNOWN]
+    row = connection.execute(RULES_IN_FORCE).fetchone()
+    return StoredDecisions(admitted, str(row[0]) if row else "")
+
+
+def disown(database: Path, journal: Path) -> None:
+    """Note that senders admitted only by the journal of a copy are not admitted: a recovery would admit them."""
+    with translated(), closing(connect(f"{database}")) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        tx = Transaction(connection, datetime.now(UTC))
+        known = {(each.source, each.sender) for each in people.senders(connection)}
+        for source, sender in dict.fromkeys(_named_in(journal)):
+            if (source, sender) not in known:
+                tx.note("access", {"source": source, "sender": sender, "trust": Trust.UNKNOWN.value})
+        connection.execute("COMMIT")
+
+
+def _named_in(journal: Path) -> Iterator[tuple[str, str]]:
+    for line in every_line(journal):
+        source, sender = line.get("source"), line.get("sender")
+        if line.get("kind") == "access" and isinstance(source, str) and isinstance(sender, str):
+            yield source, sender

@@ -5,19 +5,17 @@ One call does a bounded amount, so that it never holds up accepting; the upkeep 
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from harken.clock import Clock
 from harken.model import Mailbox, MessageId
 from harken.store.contract.retention import Limits, MailboxExcess, RetentionReport
-from harken.store.sqlite.message_rows import HEAD
-from harken.store.sqlite.messages import forget
-from harken.store.sqlite.offers import advance
-from harken.store.sqlite.questions import note_removed
-from harken.store.sqlite.transaction import Readers, Transaction, to_micros
-from harken.store.sqlite.writer import Writer
+from harken.store.sql.messages import TextIndex, forget
+from harken.store.sql.offers import advance
+from harken.store.sql.questions import note_removed
+from harken.store.sql.transaction import HEAD, Readers, SqlConnection, Transaction, to_micros
+from harken.store.sql.writer import Writer
 
 BATCH = 2_000
 _EVENTS_KEPT = 100_000
@@ -84,7 +82,7 @@ OLD_EVENTS = "DELETE FROM events WHERE n <= min((SELECT max(n) FROM events) - ?,
 REASON = "older than what the mailbox keeps"
 
 
-def prune(tx: Transaction, limits: Limits) -> RetentionReport:
+def prune(tx: Transaction, limits: Limits, texts: TextIndex) -> RetentionReport:
     """Do one bounded round of retention over every mailbox."""
     expired, gone = 0, dict[str, list[int]]()
     oldest = to_micros(tx.now - timedelta(seconds=limits.max_age_seconds))
@@ -95,7 +93,7 @@ def prune(tx: Transaction, limits: Limits) -> RetentionReport:
             continue
         unheard = _expire_unheard(tx, mailbox, cutoff)
         everyone = int(tx.execute(SLOWEST, (mailbox,)).fetchone()[0])
-        if not unheard and (numbers := _delete(tx, mailbox, min(cutoff, everyone), recent)):
+        if not unheard and (numbers := _delete(tx, texts, mailbox, min(cutoff, everyone), recent)):
             gone[mailbox] = numbers
         expired += unheard
         for consumer, cursor in tx.execute(SLOW, (mailbox, cutoff)).fetchall():
@@ -112,7 +110,7 @@ def prune(tx: Transaction, limits: Limits) -> RetentionReport:
     return RetentionReport(expired, deleted)
 
 
-def excess(connection: sqlite3.Connection, limits: Limits, now: datetime) -> list[MailboxExcess]:
+def excess(connection: SqlConnection, limits: Limits, now: datetime) -> list[MailboxExcess]:
     """Return what is over the limits, by mailbox."""
     oldest = to_micros(now - timedelta(seconds=limits.max_age_seconds))
     recent = to_micros(now - timedelta(seconds=limits.expired_stays_seconds))
@@ -137,12 +135,12 @@ def excess(connection: sqlite3.Connection, limits: Limits, now: datetime) -> lis
     return found
 
 
-def _open_of(connection: sqlite3.Connection, consumer: str, mailbox: str, cursor: int, cutoff: int) -> int:
+def _open_of(connection: SqlConnection, consumer: str, mailbox: str, cursor: int, cutoff: int) -> int:
     named = {"consumer": consumer, "mailbox": mailbox, "cursor": cursor, "cutoff": cutoff}
     return int(connection.execute(COUNT_OPEN, named).fetchone()[0])
 
 
-def _cutoff(connection: sqlite3.Connection, mailbox: str, by_count: int, oldest: int) -> int:
+def _cutoff(connection: SqlConnection, mailbox: str, by_count: int, oldest: int) -> int:
     """Return the last number that is over the limits; not above 0 for none."""
     young = connection.execute(FIRST_YOUNG, (mailbox, oldest)).fetchone()
     if young is not None:
@@ -161,9 +159,9 @@ def as_ranges(ascending: Sequence[int]) -> list[tuple[int, int]]:
     return ranges
 
 
-def _delete(tx: Transaction, mailbox: str, cutoff: int, recent: int) -> list[int]:
+def _delete(tx: Transaction, texts: TextIndex, mailbox: str, cutoff: int, recent: int) -> list[int]:
     rows = tx.execute(NEXT_OVER, (mailbox, cutoff, recent, BATCH)).fetchall()
-    forget(tx, [row[:4] for row in rows])
+    forget(tx, texts, [row[:4] for row in rows])
     note_removed(tx, [MessageId(row[4]) for row in rows])
     for row in rows:
         tx.execute(DELETE_DELIVERIES, (row[4],))
@@ -196,17 +194,18 @@ def _expire_unheard(tx: Transaction, mailbox: str, cutoff: int) -> int:
     return len(rows)
 
 
-class SqliteRetention:
+class SqlRetention:
     """The contract of `RetentionStore`."""
 
-    def __init__(self, writer: Writer, readers: Readers, clock: Clock) -> None:
+    def __init__(self, writer: Writer, readers: Readers, clock: Clock, texts: TextIndex) -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock
+        self._texts = texts
 
     async def prune(self, limits: Limits) -> RetentionReport:
         """Do one bounded round of retention."""
-        return await self._writer.run(lambda tx: prune(tx, limits), is_durable=False, needs_room=True)
+        return await self._writer.run(lambda tx: prune(tx, limits, self._texts), is_durable=False, needs_room=True)
 
     async def excess(self, limits: Limits) -> Sequence[MailboxExcess]:
         """Return what is over the limits."""

@@ -7,11 +7,10 @@ seconds at a million messages, newest first costs microseconds and is what peopl
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final
+from typing import Any, Final, Protocol
 
 from harken.errors import NotFound, UserError
 from harken.model import (
@@ -26,7 +25,10 @@ from harken.model import (
     fresh_id,
 )
 from harken.store.contract.messages import AppendResult, Checkpoint, Filter
-from harken.store.sqlite.message_rows import (
+from harken.store.sql.offers import own
+from harken.store.sql.questions import note_appended
+from harken.store.sql.tasks import refuse_late
+from harken.store.sql.transaction import (
     BY_ID,
     COLUMNS,
     HEAD,
@@ -34,21 +36,18 @@ from harken.store.sqlite.message_rows import (
     NEW_CURSOR,
     SET_HEAD,
     WHERE,
+    Readers,
+    SqlConnection,
+    SqlRows,
+    Transaction,
+    encode_json,
+    for_rows,
     from_row,
     parameters,
     row_of,
     within_memory,
 )
-from harken.store.sqlite.offers import own
-from harken.store.sqlite.questions import note_appended
-from harken.store.sqlite.tasks import refuse_late
-from harken.store.sqlite.transaction import (
-    Readers,
-    Transaction,
-    encode_json,
-    for_rows,
-)
-from harken.store.sqlite.writer import Writer
+from harken.store.sql.writer import Writer
 
 FIND_KEY = "SELECT message FROM dedup WHERE key = ?"
 ADD_KEYS = for_rows("INSERT INTO dedup (key, message)", "(?, ?)", "ON CONFLICT DO NOTHING")
@@ -69,6 +68,22 @@ _ID_BEGINNING = re.compile(r"m-[0-9a-z]+")
 MAX_REFERRING: Final = 20
 BY_IDS = f"SELECT {COLUMNS} FROM messages m WHERE m.id IN (SELECT value FROM json_each(?))"
 REFERRING = f"SELECT {COLUMNS} FROM messages m WHERE m.refers_to = ? ORDER BY m.n DESC LIMIT {MAX_REFERRING}"
+
+
+class TextIndex(Protocol):
+    """How a backend finds words."""
+
+    def add(self, tx: Transaction, after: int, up_to: int) -> None:
+        """Make the messages with these places in the order of receipt searchable, with one statement."""
+        ...
+
+    def remove(self, tx: Transaction, rows: Sequence[Sequence[Any]]) -> None:
+        """Forget messages that were added and are deleted: place, text, name of the sender, channel."""
+        ...
+
+    def find(self, connection: SqlConnection, words: Sequence[str], where: Filter, limit: int) -> SqlRows:
+        """Return rows of messages that contain all the words, newest first. A word may have signs in it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +240,7 @@ def _stored(tx: Transaction, new: NewMessage, message_id: str, seq: int, refers_
     )
 
 
-def find(connection: sqlite3.Connection, ref: str) -> Message:
+def find(connection: SqlConnection, ref: str) -> Message:
     """Return the message that a reference names."""
     row = connection.execute(BY_ID, (ref,)).fetchone()
     if row is None and (match := _SEQ_REF.fullmatch(ref)):
@@ -243,26 +258,26 @@ def find(connection: sqlite3.Connection, ref: str) -> Message:
     return from_row(row)
 
 
-def page(connection: sqlite3.Connection, where: Filter, limit: int, *, newest_first: bool) -> list[Message]:
+def page(connection: SqlConnection, where: Filter, limit: int, *, newest_first: bool) -> list[Message]:
     """Return the messages that fit a filter."""
     sql = PAGE_NEWEST if newest_first else PAGE_OLDEST
     rows = connection.execute(sql, {**parameters(where), "limit": limit})
     return [from_row(row) for row in within_memory(rows)]
 
 
-def checkpoint(connection: sqlite3.Connection, source: str, feed: str) -> str:
+def checkpoint(connection: SqlConnection, source: str, feed: str) -> str:
     """Return a stored checkpoint, or an empty string."""
     row = connection.execute(CHECKPOINT, (source, feed)).fetchone()
     return str(row[0]) if row else ""
 
 
-def get_many(connection: sqlite3.Connection, ids: Collection[MessageId]) -> dict[MessageId, Message]:
+def get_many(connection: SqlConnection, ids: Collection[MessageId]) -> dict[MessageId, Message]:
     """Return those that are stored."""
     rows = connection.execute(BY_IDS, (encode_json(list(ids)),))
     return {message.id: message for message in map(from_row, rows)}
 
 
-def referring(connection: sqlite3.Connection, ids: Collection[MessageId]) -> dict[MessageId, list[Message]]:
+def referring(connection: SqlConnection, ids: Collection[MessageId]) -> dict[MessageId, list[Message]]:
     """Return what refers to some messages."""
     found = {message: connection.execute(REFERRING, (message,)).fetchall() for message in ids}
     return {message: [from_row(row) for row in reversed(rows)] for message, rows in found.items() if rows}
@@ -283,12 +298,13 @@ def append(tx: Transaction, wanted: Sequence[AppendRequest]) -> list[list[Append
     return result
 
 
-class SqliteMessages:
+class SqlMessages:
     """The contract of `MessageStore`."""
 
-    def __init__(self, writer: Writer, readers: Readers) -> None:
+    def __init__(self, writer: Writer, readers: Readers, texts: TextIndex) -> None:
         self._writer = writer
         self._readers = readers
+        self._texts = texts
 
     async def append(
         self, messages: Sequence[NewMessage], checkpoint: Checkpoint | None = None, *, dropped: int = 0
@@ -310,20 +326,20 @@ class SqliteMessages:
 
     async def search(self, text: str, where: Filter, limit: int) -> list[Message]:
         """Return messages that contain all the words."""
-        return await self._readers.run(lambda db: search(db, text, where, limit))
+        return await self._readers.run(lambda db: search(db, self._texts, text, where, limit))
 
     async def index(self, limit: int) -> int:
         """Make more messages searchable."""
         if not await self._readers.run(is_behind):
             return 0
-        return await self._writer.run(lambda tx: index(tx, limit), is_durable=False, needs_room=True)
+        return await self._writer.run(lambda tx: index(tx, self._texts, limit), is_durable=False, needs_room=True)
 
     async def referring(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[Message]]:
         """Return what refers to some messages."""
         return await self._readers.run(lambda db: referring(db, ids))
 
 
-class SqliteCheckpoints:
+class SqlCheckpoints:
     """The contract of `CheckpointStore`."""
 
     def __init__(self, readers: Readers) -> None:
@@ -342,16 +358,7 @@ SELECT count(*), max(n) FROM (
     FROM (SELECT n, length(text) AS size FROM messages WHERE n > ? ORDER BY n LIMIT ?) sized
 ) summed WHERE before < {MAX_CHARS}
 """
-ADD = """
-INSERT INTO messages_text (rowid, text, sender_name, channel)
-SELECT n, text, sender_name, channel FROM messages WHERE n > ? AND n <= ? ORDER BY n
-"""
-REMOVE = "INSERT INTO messages_text (messages_text, rowid, text, sender_name, channel) VALUES ('delete', ?, ?, ?, ?)"
 ADVANCE = "UPDATE progress SET value = ? WHERE name = 'indexed'"
-SEARCH = f"""
-SELECT {COLUMNS} FROM messages_text t JOIN messages m ON m.n = t.rowid
-WHERE messages_text MATCH :query AND {WHERE} ORDER BY t.rowid DESC LIMIT :limit
-"""
 LAG = "SELECT count(*) FROM messages WHERE n > (SELECT value FROM progress WHERE name = 'indexed')"
 IS_BEHIND = "SELECT EXISTS (SELECT 1 FROM messages WHERE n > (SELECT value FROM progress WHERE name = 'indexed'))"
 
@@ -359,47 +366,42 @@ _MAX_WORDS = 32
 _WORD = re.compile(r"\w")
 
 
-def as_query(text: str) -> str:
-    """Return an FTS5 query for all the words of a text, none of them an operator; empty when there are no words."""
-    words = [word for word in text.split() if _WORD.search(word)][:_MAX_WORDS]
-    return " ".join('"' + word.replace('"', '""') + '"' for word in words)
+def words_of(text: str) -> list[str]:
+    """Return what is looked for: the words of a text, as many as are looked at."""
+    return [word for word in text.split() if _WORD.search(word)][:_MAX_WORDS]
 
 
-def search(connection: sqlite3.Connection, text: str, where: Filter, limit: int) -> list[Message]:
+def search(connection: SqlConnection, texts: TextIndex, text: str, where: Filter, limit: int) -> list[Message]:
     """Return messages that contain all the words, newest first."""
-    # Half a surrogate pair cannot be stored, so it cannot be found either, and SQLite would not take it.
-    query = as_query(text.replace("\x00", " ").encode(errors="replace").decode())
-    if not query:
+    # Half a surrogate pair cannot be stored, so it cannot be found either, and no database would take it.
+    words = words_of(text.replace("\x00", " ").encode(errors="replace").decode())
+    if not words:
         return []
-    if where.channel and (channel := as_query(where.channel)):
-        # The filter alone would have to look at every message with a common word.
-        query = f"({query}) AND channel : ({channel})"
-    rows = connection.execute(SEARCH, {**parameters(where), "query": query, "limit": limit})
-    return [from_row(row) for row in within_memory(rows)]
+    return [from_row(row) for row in within_memory(texts.find(connection, words, where, limit))]
 
 
-def index(tx: Transaction, limit: int) -> int:
+def index(tx: Transaction, texts: TextIndex, limit: int) -> int:
     """Make the next messages searchable."""
     done = tx.execute(INDEXED).fetchone()[0]
     count, last = tx.execute(NEXT, (done, limit)).fetchone()
     if count:
         # One statement: the texts need not come through here, where they would hold up whoever accepts more.
-        tx.execute(ADD, (done, last))
+        texts.add(tx, done, last)
         tx.execute(ADVANCE, (last,))
     return int(count)
 
 
-def forget(tx: Transaction, rows: list[tuple[int, str, str, str]]) -> None:
+def forget(tx: Transaction, texts: TextIndex, rows: Sequence[Sequence[Any]]) -> None:
     """Take deleted messages out of the index; only what was put in may be taken out."""
     done = tx.execute(INDEXED).fetchone()[0]
-    tx.connection.executemany(REMOVE, [row for row in rows if row[0] <= done])
+    texts.remove(tx, [row for row in rows if row[0] <= done])
 
 
-def is_behind(connection: sqlite3.Connection) -> bool:
+def is_behind(connection: SqlConnection) -> bool:
     """Whether some messages are not searchable yet."""
     return bool(connection.execute(IS_BEHIND).fetchone()[0])
 
 
-def lag(connection: sqlite3.Connection) -> int:
+def lag(connection: SqlConnection) -> int:
     """Return how many messages are not searchable yet."""
     return int(connection.execute(LAG).fetchone()[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -10,9 +9,19 @@ from typing import Any
 from harken.model import RULES, WATCH, Mailbox, Message, MessageId, MessageKind, NewMessage
 from harken.store.contract.messages import AppendResult
 from harken.store.contract.questions import Question, QuestionCount
-from harken.store.sqlite.message_rows import BY_ID, COLUMNS, MESSAGE_WIDTH, from_row
-from harken.store.sqlite.transaction import Readers, Transaction, encode_json, from_micros, to_micros
-from harken.store.sqlite.writer import Writer
+from harken.store.sql.transaction import (
+    BY_ID,
+    COLUMNS,
+    MESSAGE_WIDTH,
+    Readers,
+    SqlConnection,
+    Transaction,
+    encode_json,
+    from_micros,
+    from_row,
+    to_micros,
+)
+from harken.store.sql.writer import Writer
 
 BY_REPLY, BY_PERSON_UPSTREAM, BY_DELETION, BY_RETENTION = "reply", "answered upstream", "deleted", "retention"
 
@@ -87,7 +96,7 @@ def note_removed(tx: Transaction, messages: Iterable[MessageId]) -> None:
 
 
 def opened(
-    connection: sqlite3.Connection,
+    connection: SqlConnection,
     limit: int,
     mailboxes: Collection[Mailbox] | None,
     messages: Collection[MessageId] | None = None,
@@ -99,12 +108,12 @@ def opened(
     return [_question(row) for row in connection.execute(NAMED, values | {"named": encode_json(list(messages))})]
 
 
-def due(connection: sqlite3.Connection, at: datetime, limit: int) -> list[Question]:
+def due(connection: SqlConnection, at: datetime, limit: int) -> list[Question]:
     """Return what is to be decided."""
     return [_question(row) for row in connection.execute(DUE, (to_micros(at), limit))]
 
 
-def counts(connection: sqlite3.Connection) -> list[QuestionCount]:
+def counts(connection: SqlConnection) -> list[QuestionCount]:
     """Return how much waits, by mailbox."""
     return [
         QuestionCount(mailbox=Mailbox(row[0]), count=row[1], oldest=from_micros(row[2]))
@@ -162,7 +171,7 @@ def _question(row: Sequence[Any]) -> Question:
     )
 
 
-class SqliteQuestions:
+class SqlQuestions:
     """The contract of `QuestionStore`."""
 
     def __init__(self, writer: Writer, readers: Readers) -> None:

@@ -1,31 +1,31 @@
 """Judging: what was decided about messages, the windows that follow from it, and where judging is.
 
 A settlement is one transaction that happens only if nothing changed since it was decided. Each verdict is stored
-once; its window, its count and its action follow from that row being new. Actions themselves are in `actions`. A copy
-of the store that is to be used elsewhere is asked for the decisions that it holds while no daemon has it open.
+once; its window, its count and its action follow from that row being new. Actions themselves are in `actions`.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Final
+from collections.abc import Collection, Mapping
+from datetime import datetime
 
 from harken.automation import ACTIONS, Action, Mode, Outcome, RuleCount, RuleFiring, RuleState, RuleVerdict
 from harken.errors import Conflict
-from harken.model import Message, MessageId, SenderRule, Trust
+from harken.model import Message, MessageId
 from harken.store.contract.automation import Settlement
 from harken.store.contract.events import RECOVERY
-from harken.store.journal_reader import every_line
-from harken.store.sqlite import actions, people
-from harken.store.sqlite.connection import connect
-from harken.store.sqlite.message_rows import COLUMNS, from_row, within_memory
-from harken.store.sqlite.transaction import Readers, Transaction, from_micros, to_micros, translated
-from harken.store.sqlite.writer import Writer
+from harken.store.sql import actions
+from harken.store.sql.transaction import (
+    COLUMNS,
+    Readers,
+    SqlConnection,
+    Transaction,
+    from_micros,
+    from_row,
+    to_micros,
+    within_memory,
+)
+from harken.store.sql.writer import Writer
 
 STATE = "SELECT revision, judged, is_paused, (SELECT coalesce(max(n), 0) FROM messages) FROM rule_state"
 SETTLED = "UPDATE rule_state SET revision = revision + 1, judged = max(judged, ?)"
@@ -60,7 +60,7 @@ FROM verdicts v LEFT JOIN actions a ON a.id = v.action WHERE v.message = ? ORDER
 """
 
 
-def state(connection: sqlite3.Connection, rules: Collection[str], digests: Collection[tuple[str, bytes]]) -> RuleState:
+def state(connection: SqlConnection, rules: Collection[str], digests: Collection[tuple[str, bytes]]) -> RuleState:
     """Return what decides now."""
     revision, judged, is_paused, head = connection.execute(STATE).fetchone()
     fired = {rule: _window(connection, rule, b"") for rule in rules}
@@ -76,7 +76,7 @@ def state(connection: sqlite3.Connection, rules: Collection[str], digests: Colle
     )
 
 
-def unjudged(connection: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, Message]]:
+def unjudged(connection: SqlConnection, after: int, limit: int) -> list[tuple[int, Message]]:
     """Return messages with their places in the order of receipt."""
     return [(row[-1], from_row(row)) for row in within_memory(connection.execute(UNJUDGED, (after, limit)))]
 
@@ -99,7 +99,7 @@ def settle(tx: Transaction, settlement: Settlement) -> list[Action]:
     return made
 
 
-def of_message(connection: sqlite3.Connection, message: MessageId) -> list[RuleVerdict]:
+def of_message(connection: SqlConnection, message: MessageId) -> list[RuleVerdict]:
     """Return what was decided about a message."""
     return [
         RuleVerdict(
@@ -116,7 +116,7 @@ def of_message(connection: sqlite3.Connection, message: MessageId) -> list[RuleV
     ]
 
 
-def counts(connection: sqlite3.Connection) -> Mapping[str, RuleCount]:
+def counts(connection: SqlConnection) -> Mapping[str, RuleCount]:
     """Return what came of each rule."""
     outcomes: dict[str, dict[Outcome, int]] = {}
     fired_at: dict[str, datetime] = {}
@@ -127,7 +127,7 @@ def counts(connection: sqlite3.Connection) -> Mapping[str, RuleCount]:
     return {rule: RuleCount(outcomes=each, last_fired_at=fired_at.get(rule)) for rule, each in outcomes.items()}
 
 
-def rules_text(connection: sqlite3.Connection) -> str | None:
+def rules_text(connection: SqlConnection) -> str | None:
     """Return the rules that are in force, as they were written."""
     found: str | None = connection.execute(TEXT).fetchone()[0]
     return found
@@ -153,7 +153,7 @@ def pause(tx: Transaction, *, is_on: bool) -> bool:
     return is_changed
 
 
-def _window(connection: sqlite3.Connection, rule: str, digest: bytes) -> RuleFiring | None:
+def _window(connection: SqlConnection, rule: str, digest: bytes) -> RuleFiring | None:
     row = connection.execute(WINDOW, (rule, digest)).fetchone()
     return None if row is None else RuleFiring(MessageId(row[0]), from_micros(row[1]))
 
@@ -184,7 +184,7 @@ def _follow(tx: Transaction, verdict: RuleVerdict) -> list[Action]:
     return made
 
 
-class SqliteRules:
+class SqlRules:
     """The contract of `RuleStore`."""
 
     def __init__(self, writer: Writer, readers: Readers) -> None:
@@ -224,58 +224,3 @@ class SqliteRules:
     async def keep(self, text: str, count: int) -> None:
         """Keep what the person puts in force."""
         await self._writer.run(lambda tx: keep_rules(tx, text, count))
-
-
-RULES: Final = "SELECT text FROM rule_state WHERE text IS NOT NULL"
-FORGET_SENDERS: Final = "DELETE FROM senders WHERE trust <> ?"
-FORGET_RULES: Final = "UPDATE rule_state SET revision = revision + 1, text = NULL WHERE text IS NOT NULL"
-
-
-@dataclass(frozen=True, slots=True)
-class StoredDecisions:
-    """The senders that the person admitted, and the text of the rules in force; empty: there are none."""
-
-    senders: Sequence[SenderRule]
-    rules: str
-
-
-def decided_in(database: Path) -> StoredDecisions:
-    """Return what was decided, of a copy that has the newest schema."""
-    with translated(), closing(connect(f"{database}")) as connection:
-        return _decided(connection)
-
-
-def forget_decisions(database: Path) -> StoredDecisions:
-    """Take back what was decided, and return it. Who was denied stays so."""
-    with translated(), closing(connect(f"{database}")) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        decided = _decided(connection)
-        connection.execute(FORGET_SENDERS, (Trust.UNKNOWN.value,))
-        connection.execute(FORGET_RULES)
-        connection.execute("COMMIT")
-    return decided
-
-
-def _decided(connection: sqlite3.Connection) -> StoredDecisions:
-    admitted = [each for each in people.senders(connection) if each.trust is not Trust.UNKNOWN]
-    row = connection.execute(RULES).fetchone()
-    return StoredDecisions(admitted, str(row[0]) if row else "")
-
-
-def disown(database: Path, journal: Path) -> None:
-    """Note that senders admitted only by the journal of a copy are not admitted: a recovery would admit them."""
-    with translated(), closing(connect(f"{database}")) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        tx = Transaction(connection, datetime.now(UTC))
-        known = {(each.source, each.sender) for each in people.senders(connection)}
-        for source, sender in dict.fromkeys(_named_in(journal)):
-            if (source, sender) not in known:
-                tx.note("access", {"source": source, "sender": sender, "trust": Trust.UNKNOWN.value})
-        connection.execute("COMMIT")
-
-
-def _named_in(journal: Path) -> Iterator[tuple[str, str]]:
-    for line in every_line(journal):
-        source, sender = line.get("source"), line.get("sender")
-        if line.get("kind") == "access" and isinstance(source, str) and isinstance(sender, str):
-            yield source, sender

@@ -6,15 +6,13 @@ messages. The transaction looks only at what was stored since.
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from harken.model import Consumer, Mailbox, Reader
 from harken.store.contract.deliveries import Omission
-from harken.store.sqlite.message_rows import HEAD
-from harken.store.sqlite.offers import CURSOR, advance
-from harken.store.sqlite.transaction import Transaction, encode_json, to_micros
+from harken.store.sql.offers import CURSOR, advance
+from harken.store.sql.transaction import HEAD, SqlConnection, Transaction, encode_json, to_micros
 
 LAST_OVER = "SELECT seq FROM messages WHERE mailbox = ? ORDER BY seq DESC LIMIT 1 OFFSET ?"
 FIRST_YOUNG = "SELECT min(seq) FROM messages WHERE mailbox = ? AND seq > ? AND received_at >= ?"
@@ -65,7 +63,7 @@ class Survey:
 
 
 def survey(
-    connection: sqlite3.Connection, consumer: Consumer, mailbox: Mailbox, since: datetime, most: int | None
+    connection: SqlConnection, consumer: Consumer, mailbox: Mailbox, since: datetime, most: int | None
 ) -> Survey | None:
     """Count what a new consumer would not be given; None for one that is not new."""
     if connection.execute(CURSOR, (consumer, mailbox)).fetchone() is not None:
@@ -102,13 +100,13 @@ def enroll(
     return True
 
 
-def omissions(connection: sqlite3.Connection, reader: Reader) -> dict[Mailbox, Omission]:
+def omissions(connection: SqlConnection, reader: Reader) -> dict[Mailbox, Omission]:
     """Return what a reader was not given when it began."""
     rows = connection.execute(LEFT_OUT, (reader.consumer, encode_json(reader.mailboxes)))
     return {Mailbox(row[0]): Omission(older=row[1], surplus=row[2], up_to=row[3]) for row in rows}
 
 
-def _start(connection: sqlite3.Connection, mailbox: str, since: datetime, most: int | None, at_least: int = 0) -> int:
+def _start(connection: SqlConnection, mailbox: str, since: datetime, most: int | None, at_least: int = 0) -> int:
     """Return the number before the first message that is recent and among the newest `most`.
 
     The first that is recent, not the last that is older: a clock that was wrong for one message must not hide those
@@ -122,7 +120,7 @@ def _start(connection: sqlite3.Connection, mailbox: str, since: datetime, most: 
     return _head(connection, mailbox)
 
 
-def _last_gap(connection: sqlite3.Connection, mailbox: str, after: int) -> int:
+def _last_gap(connection: SqlConnection, mailbox: str, after: int) -> int:
     """Return the last number above another that retention has removed; that other one when there is none.
 
     What is still stored below has outlived the limits because something needs it. It is not for a new consumer: its
@@ -138,12 +136,12 @@ def _last_gap(connection: sqlite3.Connection, mailbox: str, after: int) -> int:
     return int(gap[0]) if gap else after
 
 
-def _head(connection: sqlite3.Connection, mailbox: str) -> int:
+def _head(connection: SqlConnection, mailbox: str) -> int:
     row = connection.execute(HEAD, (mailbox,)).fetchone()
     return int(row[0]) if row else 0
 
 
-def _with_later(connection: sqlite3.Connection, mailbox: str, since: datetime, earlier: Survey, start: int) -> Omission:
+def _with_later(connection: SqlConnection, mailbox: str, since: datetime, earlier: Survey, start: int) -> Omission:
     """Return what is left out in all, when a survey counted the most of it."""
     named = {"mailbox": mailbox, "since": to_micros(since), "after": earlier.begins_after, "up_to": start}
     older, surplus = connection.execute(BETWEEN, named).fetchone()

@@ -6,7 +6,6 @@ A run's ancestry is noted when it begins, so that the loop guard needs neither t
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,9 +14,10 @@ import msgspec
 from harken.automation import ACTIONS, ActionId, Run, RunEnd, RunId, RunState
 from harken.errors import Conflict, NotFound, UserError
 from harken.model import LOCAL, RUN, MessageId
-from harken.store.sqlite import actions
-from harken.store.sqlite.transaction import (
+from harken.store.sql import actions
+from harken.store.sql.transaction import (
     Readers,
+    SqlConnection,
     Transaction,
     encode_json,
     from_micros,
@@ -25,7 +25,7 @@ from harken.store.sqlite.transaction import (
     optional_moment,
     to_micros,
 )
-from harken.store.sqlite.writer import Writer
+from harken.store.sql.writer import Writer
 
 COLUMNS = (
     "id, action, rule, message, agent, workdir, tools, state, started_at, pid, leftover, ended_at, exit_code, turns, "
@@ -62,7 +62,7 @@ _BEGINNING: Final = re.compile(r"r-[0-9a-z]+")
 _LIST_HINT: Final = "See them with: harken run list"
 
 
-def ancestry(connection: sqlite3.Connection, messages: Collection[MessageId]) -> Mapping[MessageId, tuple[str, ...]]:
+def ancestry(connection: SqlConnection, messages: Collection[MessageId]) -> Mapping[MessageId, tuple[str, ...]]:
     """Return the rules that led by a run to each of some messages, the nearest first."""
     found: dict[MessageId, tuple[str, ...]] = dict.fromkeys(messages, ())
     asked = {"messages": encode_json(list(messages)), "local": LOCAL, "run": RUN}
@@ -106,7 +106,7 @@ def end(tx: Transaction, run_id: RunId, how: RunEnd) -> Run:
     return run
 
 
-def find(connection: sqlite3.Connection, ref: str) -> Run:
+def find(connection: SqlConnection, ref: str) -> Run:
     """Return the run that a reference names."""
     if not _BEGINNING.fullmatch(ref) or connection.execute(BY_ID, (ref,)).fetchone():
         return find_exactly(connection, RunId(ref))
@@ -116,7 +116,7 @@ def find(connection: sqlite3.Connection, ref: str) -> Run:
     return _from_row(rows[0]) if rows else find_exactly(connection, RunId(ref))
 
 
-def find_exactly(connection: sqlite3.Connection, run_id: RunId) -> Run:
+def find_exactly(connection: SqlConnection, run_id: RunId) -> Run:
     """Return a run by its whole id."""
     row = connection.execute(BY_ID, (run_id,)).fetchone()
     if row is None:
@@ -124,9 +124,7 @@ def find_exactly(connection: sqlite3.Connection, run_id: RunId) -> Run:
     return _from_row(row)
 
 
-def newest(
-    connection: sqlite3.Connection, *, is_running: bool | None, message: MessageId | None, limit: int
-) -> list[Run]:
+def newest(connection: SqlConnection, *, is_running: bool | None, message: MessageId | None, limit: int) -> list[Run]:
     """Return runs, newest first."""
     if message is not None:
         rows = connection.execute(NEWEST_OF_MESSAGE, (message, is_running, is_running, limit))
@@ -172,7 +170,7 @@ def _from_row(row: Sequence[Any]) -> Run:
     )
 
 
-class SqliteRuns:
+class SqlRuns:
     """The contract of `RunStore`."""
 
     def __init__(self, writer: Writer, readers: Readers) -> None:

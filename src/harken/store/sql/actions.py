@@ -7,7 +7,6 @@ make most actions, are in `rules`; runs, which end their waiting, in `runs`.
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -18,9 +17,17 @@ from harken.automation import ACTIONS, MAX_WAITING, Action, ActionId, ActionStat
 from harken.errors import Conflict, Forbidden, NotFound, UserError
 from harken.model import MessageId, fresh_id
 from harken.store.contract.automation import CONFIRM_EXPIRES
-from harken.store.sqlite.message_rows import BY_ID as MESSAGE_BY_ID
-from harken.store.sqlite.transaction import Readers, Transaction, encode_json, from_micros, optional_moment, to_micros
-from harken.store.sqlite.writer import Writer
+from harken.store.sql.transaction import BY_ID as MESSAGE_BY_ID
+from harken.store.sql.transaction import (
+    Readers,
+    SqlConnection,
+    Transaction,
+    encode_json,
+    from_micros,
+    optional_moment,
+    to_micros,
+)
+from harken.store.sql.writer import Writer
 
 COLUMNS = "id, rule, mode, message, state, created_at, work, expires_at, decided_at, decided_by, reason, run"
 INSERT = f"INSERT INTO actions ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', NULL)"
@@ -49,7 +56,7 @@ _LIST_HINT: Final = "See what waits with: harken channel confirm"
 _TOO_LATE: Final = "nobody answered in time"
 
 
-def waiting(connection: sqlite3.Connection) -> int:
+def waiting(connection: SqlConnection) -> int:
     """Count the actions that wait for an answer or for a free agent."""
     return int(connection.execute(WAITING).fetchone()[0])
 
@@ -98,7 +105,7 @@ def add(tx: Transaction, message: MessageId, order: Order, by: str, key: str) ->
     return action
 
 
-def find(connection: sqlite3.Connection, ref: str) -> Action:
+def find(connection: SqlConnection, ref: str) -> Action:
     """Return the action that a reference names."""
     row = connection.execute(BY_ID, (ref,)).fetchone()
     if row is None and _BEGINNING.fullmatch(ref):
@@ -112,7 +119,7 @@ def find(connection: sqlite3.Connection, ref: str) -> Action:
 
 
 def newest(
-    connection: sqlite3.Connection, states: Collection[ActionState], message: MessageId | None, limit: int
+    connection: SqlConnection, states: Collection[ActionState], message: MessageId | None, limit: int
 ) -> list[Action]:
     """Return actions, newest first."""
     names = [state.value for state in states]
@@ -186,7 +193,7 @@ def must_be_queued(tx: Transaction, action_id: ActionId) -> Action:
     return action
 
 
-def find_exactly(connection: sqlite3.Connection, action_id: ActionId) -> Action:
+def find_exactly(connection: SqlConnection, action_id: ActionId) -> Action:
     """Return an action by its whole id: what is decided must not depend on which others there are."""
     row = connection.execute(BY_ID, (action_id,)).fetchone()
     if row is None:
@@ -257,7 +264,7 @@ def _from_row(row: Sequence[Any]) -> Action:
     )
 
 
-class SqliteActions:
+class SqlActions:
     """The contract of `ActionStore`."""
 
     def __init__(self, writer: Writer, readers: Readers) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
-import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,11 +20,11 @@ from itertools import groupby
 from typing import Any, Generic, Protocol, TypeVar
 
 from harken.clock import Clock
-from harken.errors import Unavailable
+from harken.errors import HarkenError, Unavailable
 from harken.model import Mailbox
 from harken.store.contract.events import AfterCommit, BeforeCommit, Event
-from harken.store.files import DiskReserve, OpenFiles
-from harken.store.sqlite.transaction import Transaction, full, is_full, moved, translate, unspeakable
+from harken.store.files import DiskReserve
+from harken.store.sql.transaction import SqlConnection, Transaction, full, unspeakable
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -37,6 +36,44 @@ _log = logging.getLogger("harken.store")
 
 MAX_BATCH = 256
 RETRY_SECONDS = 1.0
+
+
+class Database(Protocol):
+    """What a backend has for the one thread that writes: its connection, and how a transaction begins and ends."""
+
+    @property
+    def connection(self) -> SqlConnection:
+        """The one connection that writes; the same object for ever."""
+        ...
+
+    @property
+    def errors(self) -> type[Exception]:
+        """What the driver raises."""
+        ...
+
+    def begin(self, *, is_durable: bool) -> None:
+        """Begin a transaction, alone among all writers; `is_durable`: it survives a power cut."""
+        ...
+
+    def commit(self, grown: Collection[Mailbox]) -> None:
+        """Commit; whoever shares the store is told of the mailboxes that have grown."""
+        ...
+
+    def roll_back(self) -> None:
+        """Undo what is open, if anything is. Never raises."""
+        ...
+
+    def translate(self, error: Exception) -> HarkenError:
+        """Return the error of ours for one of the driver's."""
+        ...
+
+    def is_full(self, error: BaseException) -> bool:
+        """Whether there was no room to write."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
 
 
 class CommitService(Protocol):
@@ -100,19 +137,18 @@ class Writer:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        database: Database,
         clock: Clock,
         service: CommitService,
         *,
-        files: OpenFiles,
         reserve: DiskReserve | None,
         after_commit: AfterCommit,
         before_commit: BeforeCommit,
         changes: LocalChanges,
     ) -> None:
-        self._connection = connection
+        self._database = database
+        self._connection = database.connection
         self._clock = clock
-        self._files = files
         self._reserve = reserve
         self._after_commit = after_commit
         self._before_commit = before_commit
@@ -122,7 +158,6 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="harken-writer", daemon=True)
         self._loop = asyncio.get_running_loop()
         self._is_stopped = False
-        self._is_full = True
 
     def start(self) -> None:
         """Begin to take jobs."""
@@ -136,7 +171,7 @@ class Writer:
     def join(self) -> None:
         """Wait until the jobs are finished, then close the connection. Blocks; call it off the loop."""
         self._thread.join()
-        self._connection.close()
+        self._database.close()
 
     async def run(
         self, job: Callable[[Transaction], T], *, is_durable: bool = True, needs_room: bool | None = None
@@ -212,42 +247,39 @@ class Writer:
 
         If it is not the `last` try and the disk is full, the reserve is given up and it is tried once more in that.
         """
-        is_committed = False
-        transaction = Transaction(self._connection, self._clock.now())
-        served: Sequence[Callable[[], None]] = ()
         try:
-            self._refuse_moved()
-            self._choose_sync(is_full=any(job.is_durable for job in batch))
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._run_all(batch, transaction)
-            self._service.serve(transaction, is_alone=not batch)
-            self._announce_growth(transaction.grown)
-            self._connection.execute("COMMIT")
-            # A moment ago is not now: what went into a file that has no name any more is not accepted.
-            self._refuse_moved()
-            served = self._service.commit()
-            is_committed = True
+            transaction, served = self._transact(batch)
         except Exception as exc:
             # Whatever it is, it fails this batch only: a thread that ends would leave everyone waiting.
-            self._roll_back()
+            self._database.roll_back()
             self._service.roll_back()
-            failure = translate(exc) if isinstance(exc, sqlite3.Error) else exc
+            failure = self._database.translate(exc) if isinstance(exc, self._database.errors) else exc
             failure.__cause__ = exc if failure is not exc else None
-            if not last and is_full(exc) and self._reserve is not None and self._reserve.release():
+            is_full = self._database.is_full(exc)
+            if not last and is_full and self._reserve is not None and self._reserve.release():
                 _log.warning("the disk is full: new mail is refused until there is space")
                 return self._write_small(batch, failure)
             for job in batch:
                 job.error = job.error or failure
-            transaction.events.clear()
-            transaction.grown.clear()
+            self._post(batch, (), ())
+            return False
         if transaction.events:
             self._give_events(transaction.events)
         self._post(batch, served, transaction.grown)
-        return is_committed
+        return True
 
-    def _refuse_moved(self) -> None:
-        if (path := self._files.missing()) is not None:
-            raise moved(path)
+    def _transact(self, batch: Sequence[_Job[Any]]) -> tuple[Transaction, Sequence[Callable[[], None]]]:
+        """Run jobs and commit; return the transaction, and what is to be called in the event loop."""
+        self._begin(batch)
+        transaction = Transaction(self._connection, self._clock.now())
+        self._run_all(batch, transaction)
+        self._service.serve(transaction, is_alone=not batch)
+        self._announce_growth(transaction.grown)
+        self._database.commit(transaction.grown)
+        return transaction, self._service.commit()
+
+    def _begin(self, batch: Sequence[_Job[Any]]) -> None:
+        self._database.begin(is_durable=any(job.is_durable for job in batch))
 
     def _announce_growth(self, grown: Collection[Mailbox]) -> None:
         if not grown:
@@ -297,27 +329,18 @@ class Writer:
             self._connection.execute("SAVEPOINT job")
         try:
             job.result = job.run(transaction)
-        except sqlite3.Error:
+        except self._database.errors:
             raise
         except Exception as exc:
             job.error = unspeakable() if isinstance(exc, UnicodeEncodeError) else exc
-            self._connection.execute("ROLLBACK" if is_alone else "ROLLBACK TO job")
             if is_alone:
-                self._connection.execute("BEGIN IMMEDIATE")
+                self._database.roll_back()
+                self._begin((job,))
+            else:
+                self._connection.execute("ROLLBACK TO job")
             transaction.undo(*marks)
         if not is_alone:
             self._connection.execute("RELEASE job")
-
-    def _choose_sync(self, *, is_full: bool) -> None:
-        if is_full != self._is_full:
-            self._connection.execute("PRAGMA synchronous = FULL" if is_full else "PRAGMA synchronous = NORMAL")
-            self._is_full = is_full
-
-    def _roll_back(self) -> None:
-        # SQLite ends the transaction by itself on some errors (a full disk), not on others.
-        if self._connection.in_transaction:
-            with suppress(sqlite3.Error):
-                self._connection.execute("ROLLBACK")
 
     def _post(
         self, batch: Sequence[_Job[Any]], served: Sequence[Callable[[], None]], grown: Collection[Mailbox]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -17,9 +16,18 @@ from harken.store.contract.conversations import (
     ConversationView,
     MailConversation,
 )
-from harken.store.sqlite.message_rows import COLUMNS, MESSAGE_WIDTH, from_row
-from harken.store.sqlite.transaction import Readers, Transaction, optional_micros, optional_moment, to_micros
-from harken.store.sqlite.writer import Writer
+from harken.store.sql.transaction import (
+    COLUMNS,
+    MESSAGE_WIDTH,
+    Readers,
+    SqlConnection,
+    Transaction,
+    from_row,
+    optional_micros,
+    optional_moment,
+    to_micros,
+)
+from harken.store.sql.writer import Writer
 
 MAX: Final = 2**63 - 1
 MARKED: Final = "unread"
@@ -70,7 +78,7 @@ SELECT m.id FROM conversations c JOIN messages m ON m.n = c.last_n WHERE c.sourc
 
 
 def listed(
-    connection: sqlite3.Connection, view: ConversationView, limit: int, *, at: datetime, before: int
+    connection: SqlConnection, view: ConversationView, limit: int, *, at: datetime, before: int
 ) -> list[MailConversation]:
     """Return conversations, the newest first."""
     state = ConversationState.OPEN if view in _PARTS else ConversationState(view.value)
@@ -90,7 +98,7 @@ _PARTS: Final[Mapping[ConversationView, str]] = {
 }
 
 
-def of_messages(connection: sqlite3.Connection, messages: Collection[MessageId]) -> dict[MessageId, MailConversation]:
+def of_messages(connection: SqlConnection, messages: Collection[MessageId]) -> dict[MessageId, MailConversation]:
     """Return the conversations of some messages."""
     found: dict[MessageId, MailConversation] = {}
     for message in messages:
@@ -101,7 +109,7 @@ def of_messages(connection: sqlite3.Connection, messages: Collection[MessageId])
     return found
 
 
-def counts(connection: sqlite3.Connection, at: datetime) -> ConversationCounts:
+def counts(connection: SqlConnection, at: datetime) -> ConversationCounts:
     """Return how many conversations there are in each state."""
     rows = connection.execute(COUNTS, (to_micros(at),)).fetchall()
     by_state = dict.fromkeys(ConversationState, 0) | {ConversationState(state): n for state, n in rows}
@@ -146,7 +154,7 @@ def _note(tx: Transaction, key: ConversationKey, state: str, until: datetime | N
     tx.note("sorted", {"message_id": message, "state": state, "until": until_text})
 
 
-def _read(connection: sqlite3.Connection, sql: str, named: Mapping[str, object]) -> list[MailConversation]:
+def _read(connection: SqlConnection, sql: str, named: Mapping[str, object]) -> list[MailConversation]:
     return [_conversation(row) for row in connection.execute(sql, named)]
 
 
@@ -165,7 +173,7 @@ def _conversation(row: Sequence[Any]) -> MailConversation:
     )
 
 
-class SqliteConversations:
+class SqlConversations:
     """The contract of `ConversationStore`."""
 
     def __init__(self, writer: Writer, readers: Readers) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,11 +11,23 @@ from harken.errors import NotFound
 from harken.model import OUTBOX, RULES, Consumer, MessageId, OutboxId, SessionKey, fresh_id
 from harken.store.contract.events import RECOVERY
 from harken.store.contract.outbox import CallKey, OutboxRow
-from harken.store.sqlite.message_rows import BY_ID, COLUMNS, MESSAGE_WIDTH, NEW_CURSOR, from_row
-from harken.store.sqlite.offers import OF_CONSUMER, advance
-from harken.store.sqlite.questions import note_sent
-from harken.store.sqlite.transaction import Readers, Transaction, encode_json, from_micros, optional_moment, to_micros
-from harken.store.sqlite.writer import Writer
+from harken.store.sql.offers import OF_CONSUMER, advance
+from harken.store.sql.questions import note_sent
+from harken.store.sql.transaction import (
+    BY_ID,
+    COLUMNS,
+    MESSAGE_WIDTH,
+    NEW_CURSOR,
+    Readers,
+    SqlConnection,
+    Transaction,
+    encode_json,
+    from_micros,
+    from_row,
+    optional_moment,
+    to_micros,
+)
+from harken.store.sql.writer import Writer
 
 LONGEST_DELAY = timedelta(hours=1)
 
@@ -111,7 +122,7 @@ def add_reply(
 
 
 def due(
-    connection: sqlite3.Connection, now: datetime, limit: int, *, source: str, without: Collection[str]
+    connection: SqlConnection, now: datetime, limit: int, *, source: str, without: Collection[str]
 ) -> list[OutboxRow]:
     """Return what should leave now."""
     named = {
@@ -129,12 +140,12 @@ def trying(tx: Transaction, row_id: OutboxId) -> None:
     tx.execute(TRYING, (tx.now_micros, row_id))
 
 
-def of_message(connection: sqlite3.Connection, message: MessageId) -> list[OutboxRow]:
+def of_message(connection: SqlConnection, message: MessageId) -> list[OutboxRow]:
     """Return the replies to a message."""
     return [_row(row) for row in connection.execute(OF_MESSAGE, (message,))]
 
 
-def of_messages(connection: sqlite3.Connection, messages: Collection[MessageId]) -> dict[MessageId, list[OutboxRow]]:
+def of_messages(connection: SqlConnection, messages: Collection[MessageId]) -> dict[MessageId, list[OutboxRow]]:
     """Return the replies to each of some messages."""
     found: dict[MessageId, list[OutboxRow]] = {message: [] for message in messages}
     for reply in map(_row, connection.execute(OF_MESSAGES, (encode_json(list(messages)),))):
@@ -142,17 +153,17 @@ def of_messages(connection: sqlite3.Connection, messages: Collection[MessageId])
     return found
 
 
-def newest(connection: sqlite3.Connection, state: str) -> list[OutboxRow]:
+def newest(connection: SqlConnection, state: str) -> list[OutboxRow]:
     """Return the newest replies."""
     return [_row(row) for row in connection.execute(NEWEST, (state, state))]
 
 
-def sent_ids(connection: sqlite3.Connection, source: str, limit: int) -> list[str]:
+def sent_ids(connection: SqlConnection, source: str, limit: int) -> list[str]:
     """Return upstream's ids of what was sent last through a source, in order."""
     return [str(row[0]) for row in connection.execute(SENT_IDS, (source, limit))][::-1]
 
 
-def counts(connection: sqlite3.Connection) -> dict[str, int]:
+def counts(connection: SqlConnection) -> dict[str, int]:
     """Count what waits to leave, and what waits for the person."""
     return {
         "queued": int(connection.execute(COUNT_QUEUED).fetchone()[0]),
@@ -205,7 +216,7 @@ def _row(row: Sequence[Any]) -> OutboxRow:
     )
 
 
-class SqliteOutbox:
+class SqlOutbox:
     """The contract of `OutboxStore`."""
 
     def __init__(self, writer: Writer, readers: Readers, clock: Clock) -> None:

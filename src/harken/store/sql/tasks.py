@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -10,10 +9,10 @@ from typing import Any
 from harken.errors import Conflict, NotFound
 from harken.model import TASK, Mailbox, Task, TaskId
 from harken.store.contract.events import RECOVERY
-from harken.store.sqlite.enrollment import enroll
-from harken.store.sqlite.offers import advance
-from harken.store.sqlite.transaction import Readers, Transaction, from_micros, optional_moment
-from harken.store.sqlite.writer import Writer
+from harken.store.sql.enrollment import enroll
+from harken.store.sql.offers import advance
+from harken.store.sql.transaction import Readers, SqlConnection, Transaction, from_micros, optional_moment
+from harken.store.sql.writer import Writer
 
 COLUMNS = "id, title, dir, repo, branch, agent, has_worktree, created_at, started_at, done_at"
 INSERT = """
@@ -68,19 +67,19 @@ def add(tx: Transaction, task: Task, peers: Collection[TaskId]) -> Task:
     return find(tx.connection, task.id)
 
 
-def find(connection: sqlite3.Connection, task: TaskId) -> Task:
+def find(connection: SqlConnection, task: TaskId) -> Task:
     """Return a task with its peers."""
     row = _stored(connection, task)
     return _task(row, _peers(connection.execute(LINKS_OF, (task, task)).fetchall()).get(task, []))
 
 
-def every(connection: sqlite3.Connection, *, with_done: bool) -> list[Task]:
+def every(connection: SqlConnection, *, with_done: bool) -> list[Task]:
     """Return the tasks, in the order in which they were made."""
     peers = _peers(connection.execute(LINKS).fetchall())
     return [_task(row, peers.get(row[0], [])) for row in connection.execute(ALL, (with_done,))]
 
 
-def ids(connection: sqlite3.Connection) -> list[TaskId]:
+def ids(connection: SqlConnection) -> list[TaskId]:
     """Return every id that was ever used."""
     return [TaskId(row[0]) for row in connection.execute(IDS)]
 
@@ -141,7 +140,7 @@ def refuse_mail(tx: Transaction, mailbox: Mailbox) -> int:
     return len(rows)
 
 
-def _stored(connection: sqlite3.Connection, task: TaskId) -> Sequence[Any]:
+def _stored(connection: SqlConnection, task: TaskId) -> Sequence[Any]:
     row: Sequence[Any] | None = connection.execute(BY_ID, (task,)).fetchone()
     if row is None:
         raise NotFound(f"There is no task {task[:80]!r}.", "See them with: harken task list --all")
@@ -177,7 +176,7 @@ def pair(task: TaskId, other: TaskId) -> tuple[str, str]:
     return (task, other) if task < other else (other, task)
 
 
-class SqliteTasks:
+class SqlTasks:
     """The contract of `TaskStore`."""
 
     def __init__(self, writer: Writer, readers: Readers) -> None:

@@ -1,24 +1,34 @@
-"""Events: the rows that the journal's lines are written from."""
+"""Events: the rows that the journal's lines are written from, and the identity of the store, which lines carry."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
 
 import msgspec
 
 from harken.store.contract.events import Event
-from harken.store.sqlite.message_rows import COLUMNS, MESSAGE_WIDTH, from_row, within_memory
-from harken.store.sqlite.transaction import LAST_EVENT, Readers, Transaction, from_micros
-from harken.store.sqlite.writer import Writer
+from harken.store.contract.health import StoreIdentity
+from harken.store.sql.transaction import (
+    COLUMNS,
+    LAST_EVENT,
+    MESSAGE_WIDTH,
+    Readers,
+    SqlConnection,
+    Transaction,
+    from_micros,
+    from_row,
+    within_memory,
+)
+from harken.store.sql.writer import Writer
 
 AFTER = f"""
 SELECT {COLUMNS}, e.n, e.at, e.kind, e.data FROM events e LEFT JOIN messages m ON m.id = e.message
 WHERE e.n > ? ORDER BY e.n LIMIT ?
 """
+IDENTITY = "SELECT id, epoch FROM identity"
 
 
-def after(connection: sqlite3.Connection, number: int, limit: int) -> list[Event]:
+def after(connection: SqlConnection, number: int, limit: int) -> list[Event]:
     """Return the events that follow a number."""
     result = []
     for row in within_memory(connection.execute(AFTER, (number, limit))):
@@ -36,12 +46,18 @@ def continue_after(tx: Transaction, number: int) -> None:
         tx.note("recovered", {"events_lost": number - newest})
 
 
-def last(connection: sqlite3.Connection) -> int:
+def last(connection: SqlConnection) -> int:
     """Return the highest event number."""
     return int(connection.execute(LAST_EVENT).fetchone()[0])
 
 
-class SqliteEvents:
+def identity_of(connection: SqlConnection) -> StoreIdentity:
+    """Return the identity of an open database."""
+    name, epoch = connection.execute(IDENTITY).fetchone()
+    return StoreIdentity(name, epoch)
+
+
+class SqlEvents:
     """The contract of `EventStore`."""
 
     def __init__(self, writer: Writer, readers: Readers) -> None:

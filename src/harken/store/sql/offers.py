@@ -8,7 +8,6 @@ before. What becomes of an offer is in `deliveries`.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -34,8 +33,18 @@ from harken.model import (
     fresh_id,
 )
 from harken.store.contract.deliveries import MAX_OFFER_CHARS, MuteFilter, OfferFilter
-from harken.store.sqlite.message_rows import COLUMNS, HEAD, MESSAGE_WIDTH, from_row
-from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
+from harken.store.sql.transaction import (
+    COLUMNS,
+    HEAD,
+    MESSAGE_WIDTH,
+    SqlConnection,
+    Transaction,
+    encode_json,
+    from_micros,
+    from_row,
+    optional_moment,
+    to_micros,
+)
 
 # A lease that begins more than its own length after now comes from before the clock was set back: it is over.
 _WAITING = f"""
@@ -99,7 +108,7 @@ class OfferQuery:
 
 
 def waiting(
-    connection: sqlite3.Connection, reader: Reader, wanted: OfferQuery, *, now: int, oldest_first: bool = False
+    connection: SqlConnection, reader: Reader, wanted: OfferQuery, *, now: int, oldest_first: bool = False
 ) -> list[tuple[Message, str | None]]:
     """Return what may be offered now, with the delivery id of what was offered before."""
     if wanted.where is not None and wanted.where.mutes.is_total:
@@ -256,7 +265,7 @@ NEXT_STORED = "SELECT seq FROM messages WHERE mailbox = ? AND seq > ? ORDER BY s
 MOVE = "UPDATE cursors SET seq = ? WHERE consumer = ? AND mailbox = ?"
 
 
-def cursor_of(connection: sqlite3.Connection, consumer: str, mailbox: str) -> int:
+def cursor_of(connection: SqlConnection, consumer: str, mailbox: str) -> int:
     """Return a consumer's cursor, 0 when it has none."""
     row = connection.execute(CURSOR, (consumer, mailbox)).fetchone()
     return int(row[0]) if row else 0

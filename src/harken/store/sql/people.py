@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from harken.clock import Clock
 from harken.model import SenderRule, Trust, timestamp
 from harken.store.contract.people import ClearedChannel, Mute
-from harken.store.sqlite.timeline import OF_CHANNELS
-from harken.store.sqlite.transaction import Readers, Transaction, optional_micros, optional_moment, to_micros
-from harken.store.sqlite.writer import Writer
+from harken.store.sql.timeline import OF_CHANNELS
+from harken.store.sql.transaction import (
+    Readers,
+    SqlConnection,
+    Transaction,
+    optional_micros,
+    optional_moment,
+    to_micros,
+)
+from harken.store.sql.writer import Writer
 
 SET_SENDER = """
 INSERT INTO senders (source, sender, trust) VALUES (?, ?, ?)
@@ -49,7 +55,7 @@ def set_sender(tx: Transaction, rule: SenderRule) -> None:
     tx.note("access", {"source": rule.source, "sender": rule.sender, "trust": rule.trust.value})
 
 
-def senders(connection: sqlite3.Connection) -> list[SenderRule]:
+def senders(connection: SqlConnection) -> list[SenderRule]:
     """Return all decisions."""
     return [SenderRule(row[0], row[1], Trust(row[2])) for row in connection.execute(SENDERS)]
 
@@ -64,7 +70,7 @@ def set_mute(tx: Transaction, mute: Mute, *, is_on: bool) -> None:
         tx.note("unmuted", {"what": mute.kind, "name": mute.name})
 
 
-def mutes(connection: sqlite3.Connection, now: datetime) -> list[Mute]:
+def mutes(connection: SqlConnection, now: datetime) -> list[Mute]:
     """Return the mutes in force."""
     return [Mute(row[0], row[1], optional_moment(row[2])) for row in connection.execute(MUTES, (to_micros(now),))]
 
@@ -86,7 +92,7 @@ def clear_channels(tx: Transaction, source: str, channel: str) -> list[ClearedCh
     return [ClearedChannel(source=of, channel=name, count=count) for of, name, count, _ in found]
 
 
-class SqlitePeople:
+class SqlPeople:
     """The contract of `PeopleStore`."""
 
     def __init__(self, writer: Writer, readers: Readers, clock: Clock) -> None:

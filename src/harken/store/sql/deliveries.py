@@ -6,7 +6,6 @@ above the cursor, and those are few because the cursor follows them.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -38,9 +37,8 @@ from harken.store.contract.deliveries import (
     SurfaceRecord,
     Unread,
 )
-from harken.store.sqlite import enrollment, offers
-from harken.store.sqlite.message_rows import BY_ID, HEAD, NEW_CURSOR, from_row
-from harken.store.sqlite.offers import (
+from harken.store.sql import enrollment, offers
+from harken.store.sql.offers import (
     DELIVERY,
     FINAL,
     INSERT,
@@ -52,8 +50,20 @@ from harken.store.sqlite.offers import (
     delivery_from,
     has_something,
 )
-from harken.store.sqlite.transaction import Readers, Transaction, encode_json, from_micros, optional_moment, to_micros
-from harken.store.sqlite.writer import Writer
+from harken.store.sql.transaction import (
+    BY_ID,
+    HEAD,
+    NEW_CURSOR,
+    Readers,
+    SqlConnection,
+    Transaction,
+    encode_json,
+    from_micros,
+    from_row,
+    optional_moment,
+    to_micros,
+)
+from harken.store.sql.writer import Writer
 
 _MANY_UNREAD = 100_000
 ABOVE = """
@@ -123,7 +133,7 @@ WHERE CAST(:names AS TEXT) IS NULL OR c.mailbox IN (SELECT value FROM json_each(
 """
 
 
-def count_unread(connection: sqlite3.Connection, consumer: str, mailbox: str, now: int = 0) -> tuple[int, int, int]:
+def count_unread(connection: SqlConnection, consumer: str, mailbox: str, now: int = 0) -> tuple[int, int, int]:
     """Return (unread, leased of those at `now`, cursor)."""
     cursor = cursor_of(connection, consumer, mailbox)
     head = connection.execute(HEAD, (mailbox,)).fetchone()
@@ -133,7 +143,7 @@ def count_unread(connection: sqlite3.Connection, consumer: str, mailbox: str, no
     return int(head[0]) - cursor - int(final), int(leased), cursor
 
 
-def unread(connection: sqlite3.Connection, reader: Reader, now: int, *, by_channel: bool) -> Unread:
+def unread(connection: SqlConnection, reader: Reader, now: int, *, by_channel: bool) -> Unread:
     """Count what is not final for a reader."""
     total, on_the_way, oldest, channels = 0, 0, list[int](), dict[str, int]()
     for mailbox in reader.mailboxes:
@@ -279,13 +289,13 @@ def _freed(tx: Transaction, rows: Iterable[Sequence[Any]]) -> int:
     return len(mailboxes)
 
 
-def open_offers(connection: sqlite3.Connection, session: SessionKey) -> list[OpenOffer]:
+def open_offers(connection: SqlConnection, session: SessionKey) -> list[OpenOffer]:
     """Return a session's offers without proof."""
     rows = connection.execute(OPEN_OFFERS, (session,))
     return [OpenOffer(delivery_id=DeliveryId(row[0]), carrier=row[1]) for row in rows]
 
 
-def seen_by(connection: sqlite3.Connection, messages: Collection[MessageId]) -> dict[MessageId, list[Consumer]]:
+def seen_by(connection: SqlConnection, messages: Collection[MessageId]) -> dict[MessageId, list[Consumer]]:
     """Return who has seen each of some messages."""
     seen: dict[MessageId, list[Consumer]] = {message: [] for message in messages}
     for message, consumer in connection.execute(SEEN_BY, (encode_json(list(messages)),)):
@@ -293,7 +303,7 @@ def seen_by(connection: sqlite3.Connection, messages: Collection[MessageId]) -> 
     return seen
 
 
-def surfaces(connection: sqlite3.Connection, since: datetime) -> list[SurfaceRecord]:
+def surfaces(connection: SqlConnection, since: datetime) -> list[SurfaceRecord]:
     """Return how what was offered since a time went, per consumer and surface."""
     rows = connection.execute(SURFACES, (to_micros(since),)).fetchall()
     return [
@@ -310,12 +320,12 @@ def surfaces(connection: sqlite3.Connection, since: datetime) -> list[SurfaceRec
     ]
 
 
-def ledger(connection: sqlite3.Connection, message: MessageId) -> list[Delivery]:
+def ledger(connection: SqlConnection, message: MessageId) -> list[Delivery]:
     """Return the deliveries of a message."""
     return [delivery_from(row) for row in connection.execute(OF_MESSAGE, (message,))]
 
 
-def ledgers(connection: sqlite3.Connection, ids: Collection[MessageId]) -> dict[MessageId, list[Delivery]]:
+def ledgers(connection: SqlConnection, ids: Collection[MessageId]) -> dict[MessageId, list[Delivery]]:
     """Return the deliveries of some messages."""
     found: dict[MessageId, list[Delivery]] = {message: [] for message in ids}
     for delivery in map(delivery_from, connection.execute(LEDGERS, (encode_json(list(ids)),))):
@@ -323,9 +333,7 @@ def ledgers(connection: sqlite3.Connection, ids: Collection[MessageId]) -> dict[
     return found
 
 
-def consumers(
-    connection: sqlite3.Connection, now: int, mailboxes: Collection[Mailbox] | None = None
-) -> list[ConsumerState]:
+def consumers(connection: SqlConnection, now: int, mailboxes: Collection[Mailbox] | None = None) -> list[ConsumerState]:
     """Return everyone's place."""
     names = None if mailboxes is None else encode_json(sorted(mailboxes))
     return [
@@ -342,7 +350,7 @@ def consumers(
     ]
 
 
-class SqliteDeliveries:
+class SqlDeliveries:
     """The contract of `DeliveryStore`."""
 
     def __init__(self, writer: Writer, readers: Readers, waiting: WaitingReaders, clock: Clock) -> None:

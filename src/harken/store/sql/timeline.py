@@ -6,7 +6,6 @@ channel are kept by triggers of the schema.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -23,8 +22,17 @@ from harken.store.contract.timeline import (
     TimelinePart,
     TimelineScope,
 )
-from harken.store.sqlite.message_rows import COLUMNS, MESSAGE_WIDTH, from_row
-from harken.store.sqlite.transaction import Readers, encode_json, from_micros, optional_moment, to_micros
+from harken.store.sql.transaction import (
+    COLUMNS,
+    MESSAGE_WIDTH,
+    Readers,
+    SqlConnection,
+    encode_json,
+    from_micros,
+    from_row,
+    optional_moment,
+    to_micros,
+)
 
 MAX: Final = 2**63 - 1
 MAX_CHANNELS_OF_PLACE: Final = 64
@@ -39,7 +47,7 @@ _OF_MAILBOX = "AND m.mailbox = :mailbox"
 MAILBOX_BEFORE = f"{_LINES} {_OF_MAILBOX} AND m.seq < :position ORDER BY m.seq DESC LIMIT :limit"
 MAILBOX_AFTER = f"{_LINES} {_OF_MAILBOX} AND m.seq > :position ORDER BY m.seq LIMIT :limit"
 _OF_CHANNEL = """AND m.source = :source AND m.channel = :channel
-    AND (:among IS NULL OR m.mailbox IN (SELECT value FROM json_each(:among)))"""
+    AND (CAST(:among AS TEXT) IS NULL OR m.mailbox IN (SELECT value FROM json_each(:among)))"""
 CHANNEL_BEFORE = f"{_LINES} {_OF_CHANNEL} AND m.n > :cleared AND m.n < :position ORDER BY m.n DESC LIMIT :limit"
 CHANNEL_AFTER = f"{_LINES} {_OF_CHANNEL} AND m.n > max(:cleared, :position) ORDER BY m.n LIMIT :limit"
 _OF_THREAD = "AND m.source = :source AND iif(m.thread = '', m.id, m.thread) = :thread"
@@ -100,7 +108,7 @@ SELECT {COLUMNS}, m.n FROM (
 CROSS JOIN messages m ON m.n = p.n WHERE m.channel NOT IN (SELECT value FROM json_each(:channels))
     AND m.sender_id NOT IN (SELECT value FROM json_each(:senders))
     AND m.sender_name NOT IN (SELECT value FROM json_each(:senders))
-    AND (NOT :has_cleared OR m.n > coalesce((
+    AND (:has_cleared = 0 OR m.n > coalesce((
         SELECT c.cleared_n FROM channels c WHERE c.source = m.source AND c.channel = m.channel), 0))
 ORDER BY m.n DESC LIMIT :limit
 """
@@ -114,7 +122,7 @@ SELECT min(d.seen_at) - m.received_at FROM (
     ORDER BY received_at DESC LIMIT {MAX_TIMED}) m
 JOIN deliveries d ON d.message = m.id
 WHERE {_NO_TRIAL} AND d.seen_at IS NOT NULL AND d.consumer NOT IN ('watch', 'rules') AND d.surface <> 'own'
-GROUP BY m.id
+GROUP BY m.id, m.received_at
 """
 _MICROS: Final = 1_000_000
 # Where the person's unread begins: channels that were silent since then need not be looked at.
@@ -126,7 +134,7 @@ WHERE c.consumer = 'watch' AND c.seq < b.head AND c.mailbox NOT LIKE 'trial:%'
 
 
 def part(
-    connection: sqlite3.Connection, place: TimelineScope, limit: int, *, before: int, after: int | None
+    connection: SqlConnection, place: TimelineScope, limit: int, *, before: int, after: int | None
 ) -> TimelinePart:
     """Return part of a timeline."""
     if after is not None:
@@ -140,7 +148,7 @@ def part(
 
 
 def _walk(
-    connection: sqlite3.Connection, place: TimelineScope, limit: int, position: int, *, is_forward: bool
+    connection: SqlConnection, place: TimelineScope, limit: int, position: int, *, is_forward: bool
 ) -> list[tuple[int, Message]]:
     """Return the lines that are nearest to a position, on one side of it, the nearest first."""
     named: dict[str, object] = {"position": position, "limit": limit}
@@ -165,7 +173,7 @@ def _walk(
     return [(row[MESSAGE_WIDTH], from_row(row)) for row in rows[:limit]]
 
 
-def _channels(connection: sqlite3.Connection, place: TimelineScope) -> list[tuple[str, str, int]]:
+def _channels(connection: SqlConnection, place: TimelineScope) -> list[tuple[str, str, int]]:
     """Return the channels of a place, each with the position up to which it is cleared."""
     if place.source and place.channel:
         return connection.execute(CHANNEL_OF, (place.source, place.channel)).fetchall()
@@ -173,7 +181,7 @@ def _channels(connection: sqlite3.Connection, place: TimelineScope) -> list[tupl
     return connection.execute(CHANNELS_OF, named).fetchall()
 
 
-def _newest(connection: sqlite3.Connection, place: TimelineScope) -> int:
+def _newest(connection: SqlConnection, place: TimelineScope) -> int:
     if place.mailbox:
         rows = [connection.execute(NEWEST_OF_MAILBOX, (place.mailbox,)).fetchone()]
     elif place.thread:
@@ -187,7 +195,7 @@ def _newest(connection: sqlite3.Connection, place: TimelineScope) -> int:
 
 
 def unseen(
-    connection: sqlite3.Connection, place: TimelineScope, up_to: int, limit: int, *, since: int = 0
+    connection: SqlConnection, place: TimelineScope, up_to: int, limit: int, *, since: int = 0
 ) -> list[MessageId]:
     """Return what the person has not seen."""
     named = {"since": since, "position": up_to, "limit": limit}
@@ -207,13 +215,13 @@ def unseen(
     return [MessageId(row[0]) for row in sorted(rows, key=lambda row: int(row[1]))]
 
 
-def mailboxes(connection: sqlite3.Connection) -> list[MailboxState]:
+def mailboxes(connection: SqlConnection) -> list[MailboxState]:
     """Return every mailbox."""
     rows = connection.execute(MAILBOXES)
     return [MailboxState(name=Mailbox(row[0]), head=row[1], last_at=optional_moment(row[2])) for row in rows]
 
 
-def channels(connection: sqlite3.Connection, limit: int, *, source: str = "", channel: str = "") -> list[ChannelState]:
+def channels(connection: SqlConnection, limit: int, *, source: str = "", channel: str = "") -> list[ChannelState]:
     """Return the channels, the last active first."""
     named = {"limit": limit, "source": source, "channel": channel}
     first = connection.execute(FIRST_UNREAD).fetchone()[0]
@@ -231,12 +239,12 @@ def channels(connection: sqlite3.Connection, limit: int, *, source: str = "", ch
     ]
 
 
-def _unread(connection: sqlite3.Connection, source: str, channel: str) -> int:
+def _unread(connection: SqlConnection, source: str, channel: str) -> int:
     return len(unseen(connection, TimelineScope(source=source, channel=channel), MAX, MAX_UNREAD_OF_CHANNEL))
 
 
 def for_prompts(
-    connection: sqlite3.Connection, mailboxes: Collection[Mailbox], limit: int, mutes: MuteFilter
+    connection: SqlConnection, mailboxes: Collection[Mailbox], limit: int, mutes: MuteFilter
 ) -> list[Message]:
     """Return the newest messages that go with prompts."""
     if mutes.is_total:
@@ -255,7 +263,7 @@ def for_prompts(
     return [from_row(row) for row in newest]
 
 
-def activity(connection: sqlite3.Connection, since: datetime, span: timedelta) -> ActivityCounts:
+def activity(connection: SqlConnection, since: datetime, span: timedelta) -> ActivityCounts:
     """Return what happened since a time."""
     begin, width = to_micros(since), span // timedelta(microseconds=1)
     counts = connection.execute(RECEIVED, {"since": begin, "span": width}).fetchall()
@@ -270,7 +278,7 @@ def activity(connection: sqlite3.Connection, since: datetime, span: timedelta) -
     )
 
 
-class SqliteTimeline:
+class SqlTimeline:
     """The contract of `TimelineStore`."""
 
     def __init__(self, readers: Readers) -> None:

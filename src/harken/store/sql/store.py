@@ -1,0 +1,100 @@
+"""`SqlStore`: the contract over a database. Each noun's class, with its SQL, is in the module of that noun.
+
+A backend opens its connections and puts one together. Here is also the store's own state: whether it can be written,
+which one it is, how much is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from harken.clock import Clock
+from harken.store.contract import Changes
+from harken.store.contract.health import StoreIdentity
+from harken.store.sql.actions import SqlActions
+from harken.store.sql.conversations import SqlConversations
+from harken.store.sql.deliveries import SqlDeliveries
+from harken.store.sql.events import SqlEvents, identity_of
+from harken.store.sql.messages import SqlCheckpoints, SqlMessages, TextIndex, lag
+from harken.store.sql.offers import WaitingReaders
+from harken.store.sql.outbox import SqlOutbox
+from harken.store.sql.people import SqlPeople
+from harken.store.sql.questions import SqlQuestions
+from harken.store.sql.retention import SqlRetention
+from harken.store.sql.rules import SqlRules
+from harken.store.sql.runs import SqlRuns
+from harken.store.sql.tasks import SqlTasks
+from harken.store.sql.timeline import SqlTimeline
+from harken.store.sql.transaction import Readers, SqlConnection, Transaction
+from harken.store.sql.writer import Writer
+
+TOUCH: Final = """
+INSERT INTO progress (name, value) VALUES ('written', ?) ON CONFLICT (name) DO UPDATE SET value = progress.value + 1
+"""
+COUNTED: Final = ("messages", "deliveries", "mailboxes", "events", "actions", "runs")
+
+Measure = Callable[[SqlConnection], int]
+"""Returns how many bytes a database has."""
+
+
+class SqlStore:
+    """The contract of `Store`, over connections that a backend has opened."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        writer: Writer,
+        readers: Readers,
+        changes: Changes,
+        waiting: WaitingReaders,
+        texts: TextIndex,
+        measure: Measure,
+    ) -> None:
+        self.changes = changes
+        self.messages = SqlMessages(writer, readers, texts)
+        self.checkpoints = SqlCheckpoints(readers)
+        self.deliveries = SqlDeliveries(writer, readers, waiting, clock)
+        self.people = SqlPeople(writer, readers, clock)
+        self.rules = SqlRules(writer, readers)
+        self.actions = SqlActions(writer, readers)
+        self.runs = SqlRuns(writer, readers)
+        self.outbox = SqlOutbox(writer, readers, clock)
+        self.questions = SqlQuestions(writer, readers)
+        self.conversations = SqlConversations(writer, readers)
+        self.tasks = SqlTasks(writer, readers)
+        self.events = SqlEvents(writer, readers)
+        self.timeline = SqlTimeline(readers)
+        self.retention = SqlRetention(writer, readers, clock, texts)
+        self.health = SqlHealth(writer, readers, measure)
+
+
+class SqlHealth:
+    """The contract of `HealthStore`."""
+
+    def __init__(self, writer: Writer, readers: Readers, measure: Measure) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._measure = measure
+
+    async def check_writable(self) -> None:
+        """Write one row."""
+        # Not durable: a full disk refuses the write itself, and the sync would cost whoever writes meanwhile.
+        await self._writer.run(_touch, is_durable=False, needs_room=True)
+
+    async def identity(self) -> StoreIdentity:
+        """Return which store this is."""
+        return await self._readers.run(identity_of)
+
+    async def stats(self) -> Mapping[str, int]:
+        """Return counts for people."""
+        return await self._readers.run(self._stats)
+
+    def _stats(self, connection: SqlConnection) -> dict[str, int]:
+        counts = {name: int(connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0]) for name in COUNTED}
+        return {**counts, "bytes": self._measure(connection), "not_indexed": lag(connection)}
+
+
+def _touch(tx: Transaction) -> None:
+    tx.execute(TOUCH, (1,))
