@@ -56,7 +56,7 @@ class Database(Protocol):
         ...
 
     def commit(self, grown: Collection[Mailbox]) -> None:
-        """Commit; whoever shares the store is told of the mailboxes that have grown."""
+        """Commit; daemons that share the store are told of the mailboxes that have grown."""
         ...
 
     def roll_back(self) -> None:
