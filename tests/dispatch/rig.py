@@ -207,7 +207,8 @@ async def open_dispatch_fixture(folder: Path) -> AsyncIterator[DispatchFixture]:
     bells_folder = folder / "bells"
     bells_folder.mkdir()
     bells = Bells(bells_folder)
-    async with open_store(folder / "harken.db", clock, before_commit=bells.before_commit) as store:
+    database, before, after = folder / "harken.db", bells.before_commit, bells.after_commit
+    async with open_store(database, clock, before_commit=before, after_commit=after) as store:
         pairings = Pairings(clock)
         policies = PolicyBook(store.people, POLICY)
         intake = Intake(store, policies, pairings)

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from harken.dispatch.bells import LEFT_SECONDS, BellRinger
-from harken.model import Attention, DeliveryId, Mailbox, Message, MessageId, Priority, Reader, SessionKey
+from harken.model import INBOX, Attention, DeliveryId, Mailbox, Message, MessageId, Priority, Reader, SessionKey
 from harken.sessions.turns import TurnPhase
 from tests.dispatch.rig import DispatchFixture
 from tests.inbox.rig import OWNER
@@ -181,6 +181,19 @@ async def test_a_message_between_looking_and_silencing_keeps_its_ring(rig: Dispa
     await ringer.look()
     assert [message.text for message in arrived] == ["in between"]
     assert rig.bell()
+
+
+async def test_a_look_between_the_ring_and_the_commit_silences_no_bell_for_long(rig: DispatchFixture) -> None:
+    """Who looks then finds nothing yet: once the message is there, its bell must ring without another look."""
+    rig.come()
+    await rig.look()
+    rig.bells.before_commit([INBOX])
+    await rig.look()
+    rig.bells.after_commit([])
+    assert rig.bell()
+    await rig.look()
+    rig.bells.after_commit([])
+    assert rig.bell() == "", "what was committed without mail rings no bell"
 
 
 async def test_silence_does_not_undo_a_later_ring(rig: DispatchFixture) -> None:

@@ -262,6 +262,7 @@ def test_a_session_whose_process_is_gone_is_not_known_again(daemon: Served) -> N
         guest.prompt()
         daemon.kill()
         process.kill()
+    (daemon.home / "run" / "sessions" / "killed-while-it-wrote.new").touch()
     daemon.start()
     assert rig.sessions() == []
     assert list((daemon.home / "run" / "sessions").iterdir()) == []
@@ -275,8 +276,11 @@ def kill_settled(rig: DaemonFixture) -> None:
 
 
 def rewrite_record(daemon: Served, *without: str, **more: object) -> None:
-    """Change what the one record of a session says, and take away what it does not say."""
-    (path,) = (daemon.home / "run" / "sessions").iterdir()
+    """Change what the one record of a session says, and take away what it does not say.
+
+    The daemon may have been killed while it wrote the next one.
+    """
+    (path,) = (daemon.home / "run" / "sessions").glob("*.json")
     record = {name: value for name, value in json.loads(path.read_bytes()).items() if name not in without}
     path.write_bytes(json.dumps(record | more).encode())
 

@@ -335,7 +335,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
     sources = SourceSet(settings, home, clock, os.environ, counters)
     journal, bells, ticker = Journal(home.journal_dir), Bells(home.bells_dir), Ticker()
     async with _opened(
-        home, clock, journal, opener, after_commit=_after_commit(journal, ticker, counters), bells=bells
+        home, clock, journal, opener, after_commit=_after_commit(journal, ticker, counters, bells), bells=bells
     ) as store:
         await ticker.attach(store.events, store.messages)
         pairings = Pairings(clock)
@@ -420,12 +420,13 @@ async def _inherit(wiring: SessionWiring, files: SessionFiles) -> None:
     await wiring.inherit(left)
 
 
-def _after_commit(journal: Journal, ticker: Ticker, counters: EventCounters) -> AfterCommit:
+def _after_commit(journal: Journal, ticker: Ticker, counters: EventCounters, bells: Bells) -> AfterCommit:
     def observe(events: Sequence[Event]) -> None:
         # The line first: nobody is told of what has none.
         journal.observe(events)
         ticker.publish(events)
         counters.observe(events)
+        bells.after_commit(events)
 
     return observe
 

@@ -21,6 +21,7 @@ from harken.model import Attention, Mailbox, Message, MessageId, Reader, Session
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Session
 from harken.store.contract import Changes
+from harken.store.contract.events import Event
 
 PUSHING = frozenset({Attention.WAKE, Attention.BOUNDARY})
 LOOK_EVERY_SECONDS = 30.0
@@ -55,12 +56,20 @@ class Bells:
         self._rings: dict[str, int] = {}  # how often each was rung: silencing must not undo a later ring
         self._ringing: set[str] = set()
         self._hosts: Mapping[Mailbox, frozenset[str]] = {}
+        self._announced: frozenset[str] = frozenset()  # of the transaction that is written now
         self._counts: dict[SessionKey, int] = {}
         self._here: frozenset[SessionKey] = frozenset()
 
     def before_commit(self, grown: Collection[Mailbox]) -> None:
         """Ring for the hosts that read these mailboxes. Called in the writing thread, before the commit."""
-        for host in {host for mailbox in grown for host in self._hosts.get(mailbox, ())}:
+        self._announced = frozenset(host for mailbox in grown for host in self._hosts.get(mailbox, ()))
+        for host in self._announced:
+            self.ring(host)
+
+    def after_commit(self, _events: Sequence[Event]) -> None:
+        """Ring for them again, in the same thread: a look before the commit found nothing, and silenced the bell."""
+        announced, self._announced = self._announced, frozenset()
+        for host in announced:
             self.ring(host)
 
     def listen_for(self, hosts: Mapping[Mailbox, frozenset[str]]) -> None:

@@ -311,7 +311,7 @@ class Sessions:
 
 _log = logging.getLogger("harken.daemon")
 
-_SUFFIX = ".json"
+_SUFFIX, _UNFINISHED = ".json", ".new"
 
 
 class SessionFiles:
@@ -322,8 +322,11 @@ class SessionFiles:
         self._sessions = sessions
 
     def read(self) -> Sequence[SessionRecord]:
-        """Return what an earlier daemon left. What cannot be understood is left out and removed."""
+        """Return what an earlier daemon left. What cannot be understood, or was not written to its end, is removed."""
         found = list[SessionRecord]()
+        for unfinished in self._folder.glob(f"*{_UNFINISHED}"):
+            with suppress(OSError):
+                unfinished.unlink()
         for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
             # Whatever else has such a name is not opened: it may never end.
             if not path.is_file() or path.is_symlink():
@@ -358,7 +361,7 @@ class SessionFiles:
 
 def _replace(path: Path, data: bytes) -> None:
     """Put a file into place at once: a reader sees the old one or the new one."""
-    temporary = path.with_suffix(".new")
+    temporary = path.with_suffix(_UNFINISHED)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         is_whole = os.write(descriptor, data) == len(data)

@@ -22,7 +22,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from harken.sources.microsoft.client import GraphClient, GraphTiming
 from harken.testing import FakeClock
 
-SECONDS: Final = 10
+SECONDS: Final = 60
 ROUNDS: Final = 20
 DROP_SECONDS: Final = 0.02
 FIRST: Final = "eyJ0b2tlbg.c2VjcmV0LXRva2VuLW9mLWFubg.first"

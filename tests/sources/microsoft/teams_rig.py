@@ -226,7 +226,13 @@ async def rigged(
     time = LeapingTime(graph)
     verify = ssl.create_default_context(cafile=str(graph.ca))
     settings = TeamsSettings(name=NAME, sign_in=sign_in, poll=POLL, watched=watched, muted=muted)
-    timing = GraphTiming(wait=time.wait, monotonic=time.monotonic, patience_seconds=SECONDS * SPEED)
+    timing = GraphTiming(
+        wait=time.wait,
+        monotonic=time.monotonic,
+        patience_seconds=SECONDS * SPEED,
+        request_seconds=SECONDS,  # of the wall clock, as the next: a busy machine is no slow service
+        chat_seconds=SECONDS,
+    )
     keys = Keys(graph, scopes)
     with anyio.fail_after(SECONDS):
         async with GraphClient(

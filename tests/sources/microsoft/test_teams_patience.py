@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
+import anyio
 import pytest
 
 from harken.errors import NeedsPerson
@@ -24,10 +25,9 @@ from harken.sources.teams.polling import (
     TeamsCheckpoint,
 )
 from harken.sources.teams.settings import TeamsSettings
-from tests.sources.microsoft.loopback import SECONDS, Calling, Fault, Reply, Visit, calling, refused, told
+from tests.sources.microsoft.loopback import Calling, Fault, Reply, Visit, calling, refused, told
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-DAYS_SECONDS = 60  # hundreds of rounds, each with requests over the loopback
 
 
 @dataclass
@@ -37,6 +37,7 @@ class World:
     listed: dict[str, datetime] = field(default_factory=dict)
     answer: Callable[[str], Reply] = lambda _: told({"value": []})
     numbers: dict[str, int] = field(default_factory=dict)  # of the last message of a chat, if it is not the first
+    limits: dict[str, anyio.CancelScope] = field(default_factory=dict)
 
     def __call__(self, visit: Visit) -> Reply:
         """Answer as the service does."""
@@ -48,6 +49,16 @@ class World:
             ]
             return told({"value": chats})
         return self.answer(visit.target.split("/chats/")[1].split("/")[0])
+
+    def limit(self, name: str) -> anyio.CancelScope:
+        """Return the limit within which a chat is read: it is over when `hang` says so."""
+        scope = self.limits[name] = anyio.CancelScope()
+        return scope
+
+    def hang(self, name: str) -> Reply:
+        """Do not answer for longer than a chat may take."""
+        self.limits[name].cancel()
+        return Reply(fault=Fault.HANG)
 
     def last_id(self, name: str) -> str:
         """Return the id of the last message of a chat."""
@@ -67,7 +78,7 @@ class World:
 
 
 def polling(
-    far: Calling, checkpoint: str = "", *, since: datetime | None = None, chat_seconds: float = SECONDS
+    far: Calling, checkpoint: str = "", *, since: datetime | None = None, world: World | None = None
 ) -> ChatPoll:
     """Return the way through the chats, from a checkpoint, from a sign-in or from now on."""
     made = ChatPoll(
@@ -78,7 +89,7 @@ def polling(
         far.time.monotonic,
         now=lambda: START,
         since=lambda: since,
-        chat_seconds=chat_seconds,
+        chat_limit=world.limit if world else lambda _chat: anyio.CancelScope(),
     )
     if checkpoint:
         made.begin(checkpoint)
@@ -109,7 +120,7 @@ async def test_a_message_that_can_never_be_read_does_not_keep_the_list_open() ->
 async def test_a_chat_that_refuses_us_is_tried_again_also_after_a_restart() -> None:
     """A chat that was just made may refuse for a minute; by then others are newer, and the list hides it."""
     world = World({"old": START}, answer=lambda _: refused(403, "Forbidden"))
-    async with calling(world, seconds=DAYS_SECONDS) as far:
+    async with calling(world) as far:
         chats = polling(far)
         await go_round(chats)
         world.listed["new"] = START + timedelta(seconds=60)
@@ -135,13 +146,13 @@ async def test_a_chat_that_refuses_us_is_tried_again_also_after_a_restart() -> N
 
 
 async def tries_of(chats: ChatPoll, far: Calling, hours: float, name: str = "gone") -> list[int]:
-    """Go round every ten minutes, and return the minutes in which a chat was asked for."""
+    """Go round every half an hour, and return the minutes in which a chat was asked for."""
     tries: list[int] = []
-    for minute in range(0, round(hours * 60), 10):
+    for minute in range(0, round(hours * 60), 30):
         before = len(far.service.visits)
         await go_round(chats)
         tries += [minute for visit in far.service.visits[before:] if f"/chats/{name}/" in visit.target]
-        far.time.now += 600
+        far.time.now += 1_800
     return tries
 
 
@@ -152,7 +163,7 @@ async def test_a_chat_that_goes_on_refusing_us_is_tried_ever_less_and_at_last_on
 ) -> None:
     """Whoever has left a chat has left it for good: asking every few minutes for ever helps nobody."""
     world = World({"old": START})
-    async with calling(world, seconds=DAYS_SECONDS) as far:
+    async with calling(world) as far:
         chats = polling(far)
         await go_round(chats)
         world.listed["gone"] = START + timedelta(seconds=60)
@@ -173,10 +184,10 @@ async def test_a_chat_that_was_slow_for_long_and_refuses_once_does_not_wait_for_
     """Each counts for itself: one odd answer after an outage is no reason to believe that the chat was left."""
     world = World({"old": START})
     async with calling(world) as far:
-        chats = polling(far, chat_seconds=0.05)
+        chats = polling(far, world=world)
         await go_round(chats)
         world.listed["slow"] = START + timedelta(seconds=60)
-        world.answer = lambda name: Reply(fault=Fault.HANG) if name == "slow" else told({"value": []})
+        world.answer = lambda name: world.hang(name) if name == "slow" else told({"value": []})
         for _ in range(MAX_LATE + 5):
             await go_round(chats)
             far.time.now += max(TROUBLED_SECONDS)
@@ -192,7 +203,7 @@ async def test_a_chat_that_was_slow_for_long_and_refuses_once_does_not_wait_for_
 async def test_a_chat_that_refused_us_is_read_at_once_when_the_list_shows_something_new(*, was_listed: bool) -> None:
     """Somebody was let in again: what is said then must not wait for a day, and what the list showed before may."""
     world = World({"old": START})
-    async with calling(world, seconds=DAYS_SECONDS) as far:
+    async with calling(world) as far:
         chats = polling(far)
         await go_round(chats)
         world.listed["gone"] = shown = START + timedelta(seconds=60)
@@ -203,7 +214,7 @@ async def test_a_chat_that_refused_us_is_read_at_once_when_the_list_shows_someth
             del world.listed["gone"]
         await tries_of(chats, far, 2 * 24)
         world.listed["gone"] = shown
-        assert await tries_of(chats, far, 0.5) == []
+        assert await tries_of(chats, far, 1.5) == []
         world.listed["gone"], world.numbers["gone"] = shown + timedelta(days=3), 2
         world.answer = world.said
         assert [draft.text for draft in await go_round(chats)] == ["gone"]
@@ -233,10 +244,10 @@ async def test_a_chat_that_does_not_answer_holds_up_no_other_and_is_read_later()
     """A black hole costs a bounded time, a few times, and then only now and then; nothing in it is lost."""
     world = World({"old": START})
     async with calling(world) as far:
-        chats = polling(far, chat_seconds=0.2)
+        chats = polling(far, world=world)
         await go_round(chats)
         world.listed |= {"bad": START + timedelta(seconds=60), "good": START + timedelta(seconds=61)}
-        world.answer = lambda name: Reply(fault=Fault.HANG) if name == "bad" else world.said(name)
+        world.answer = lambda name: world.hang(name) if name == "bad" else world.said(name)
         assert [draft.text for draft in await go_round(chats)] == ["good"]
         for _ in range(MAX_LATE):
             await go_round(chats)

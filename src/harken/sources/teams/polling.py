@@ -285,7 +285,7 @@ class ChatPoll:
         *,
         since: Callable[[], datetime | None] = lambda: None,
         now: Callable[[], datetime],
-        chat_seconds: float = CHAT_SECONDS,
+        chat_limit: Callable[[str], anyio.CancelScope] = lambda _chat: anyio.move_on_after(CHAT_SECONDS),
     ) -> None:
         self._settings = settings
         self._client = client
@@ -294,7 +294,7 @@ class ChatPoll:
         self._monotonic = monotonic
         self._since = since
         self._now = now
-        self._chat_seconds = chat_seconds
+        self._chat_limit = chat_limit
         self._watched = frozenset(each.casefold() for each in settings.watched)
         self._muted = frozenset(each.casefold() for each in settings.muted)
         self._who = ""  # whose chats the last list shows
@@ -390,7 +390,7 @@ class ChatPoll:
             if backlog is None or not backlog.is_begun:
                 backlog = self._backlogs[chat.id] = ChatBacklog(chat, place.known(chat.id).at - OVERLAP_MS)
             found[chat.id] = ChatTimeout()
-            with anyio.move_on_after(self._chat_seconds):
+            with self._chat_limit(chat.id):
                 try:
                     found[chat.id] = await read_on(self._client, backlog)
                 except HarkenError as error:

@@ -12,6 +12,8 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
+import anyio
+
 from harken.clock import Clock
 from harken.errors import HarkenError, NeedsPerson, Unavailable
 from harken.sources.check import CheckContext, CheckReport
@@ -70,7 +72,7 @@ class TeamsSource(AccountSource[TeamsSettings, "ChatsFeed"]):
             timing.monotonic,
             since=since,
             now=clock.now,
-            chat_seconds=timing.chat_seconds,
+            chat_limit=lambda _chat: anyio.move_on_after(timing.chat_seconds),
         )
         self._me = me
         super().__init__(settings, [ChatsFeed(settings, clock, timing, polling)])
