@@ -174,6 +174,8 @@ async def test_broken_file_leaves_the_rules_in_force_also_over_a_restart(tmp_pat
         await rig.say("red")
         await rig.judge.catch_up()
         assert await rig.outcomes() == [("red", "tell", "fired")]
+        write(tmp_path, TELL)
+        assert (rig.book.problem, rig.book.is_changed) == ("", False)
 
 
 async def test_rules_that_this_version_cannot_read_do_not_keep_the_daemon_from_starting(tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ class Automation:
         return AutomationSummary(
             rules=len(self._book.current.rules),
             is_paused=standing.is_paused,
-            problem=self._book.problem,
+            problem=await anyio.to_thread.run_sync(lambda: self._book.problem),
             is_changed=await anyio.to_thread.run_sync(lambda: self._book.is_changed),
             asked=len(waiting),
             oldest=min((action.created_at for action in waiting), default=None),

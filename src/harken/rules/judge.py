@@ -75,7 +75,7 @@ class RuleJudge:
                 self._book.take(await anyio.to_thread.run_sync(self._book.made, text or ""))
         except HarkenError as exc:
             # A later version may read them otherwise. The person is told, and everything else works.
-            self._book.problem = exc.message
+            self._book.blame(exc.message)
             _log.warning("no rules are in force: %s", exc.message)
         if self._book.current.rules:
             self._judged = max(self._judged, (await self._store.rules.state()).judged)
@@ -229,6 +229,7 @@ def _nonce() -> str:
 
 
 REFIT_AFTER: Final = timedelta(seconds=20)
+UNREADABLE: Final = "unreadable"  # in the place of the digest of a file
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
@@ -268,7 +269,8 @@ class RuleBook:
         self.path = path
         self._clock = clock
         self._unable = unable
-        self.problem = ""  # what was wrong with the rules when they were read last, empty when nothing was
+        self._problem = ""
+        self._faulty = ""  # the digest of the file that the problem is about, empty when it is about no file
         self._unfit: Mapping[str, str] = {}
         self._fitted_at = clock.now()
         self._current = self.made("")
@@ -286,20 +288,35 @@ class RuleBook:
     @property
     def is_changed(self) -> bool:
         """Whether the file is another than the one in force."""
+        return self._file_digest() != self._current.digest
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the rules, empty when nothing is; faults of a file that has changed since say nothing."""
+        return self._problem if self._faulty in {"", self._file_digest()} else ""
+
+    def blame(self, problem: str, digest: str = "") -> None:
+        """Note what is wrong with the rules, and in which file; without a problem, that nothing is."""
+        self._problem, self._faulty = problem, digest
+
+    def _file_digest(self) -> str:
         try:
-            return _digest(read_file(self.path)) != self._current.digest
+            return _digest(read_file(self.path))
         except HarkenError:
-            return True
+            return UNREADABLE
 
     def read(self) -> InForce:
         """Return the rules of the file. Raises what is wrong with it."""
+        digest = UNREADABLE
         try:
             data = read_file(self.path)
-            self.problem = ""
-            return self.made(data.decode("utf-8", "surrogateescape"))
+            digest = _digest(data)
+            rules = self.made(data.decode("utf-8", "surrogateescape"))
         except HarkenError as exc:
-            self.problem = exc.message
+            self.blame(exc.message, digest)
             raise
+        self.blame("")
+        return rules
 
     def made(self, text: str) -> InForce:
         """Return rules that were written as a text, ready to be matched. Raises what is wrong with them."""
