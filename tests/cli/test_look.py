@@ -237,10 +237,16 @@ def test_pair_gives_a_code_with_an_end(rig: Rig) -> None:
     [
         (
             ("mute", "channel", "ci", "--for", "3y"),
-            "Invalid value for '--for': '3y' is no length",
+            "Invalid value for '--for': '3y' is not a duration",
             "See: harken mute --help",
         ),
         (("mute", "planet", "mars"), "Invalid value for", "See: harken mute --help"),
+        (
+            ("mute",),
+            "Missing argument '{channel|sender|session}'. Choose from: channel, sender, session",
+            "See: harken mute --help",
+        ),
+        (("source", "tets"), "There is no command 'tets'.", "See: harken source --help"),
         (("sned", "x"), "There is no command 'sned'. Did you mean send?", "See: harken --help"),
         (("list", "--limit", "0"), "limit must be at least 1.", "Give 1 or more"),
         (("read", "x", "--limit"), "Option '--limit' requires an argument.", "See: harken read --help"),
@@ -293,6 +299,14 @@ def test_harken_alone_says_how_to_begin_and_help_begins_with_every_day(rig: Rig)
     shown = rig.ok("--help")
     assert shown.index("Every day:") < shown.index("  send ") < shown.index("Messages:")
     assert shown.count("\n  send ") == 1
+
+
+@pytest.mark.parametrize("words", [(), ("channel",), ("rules",), ("run",), ("source",), ("task",), ("service",)])
+def test_help_cuts_no_sentence(rig: Rig, words: tuple[str, ...]) -> None:
+    """What a command is for is often said at the end."""
+    usage, *rows = rig.ok(*words, "--help").splitlines()
+    assert usage.startswith("Usage: ")
+    assert [row for row in rows if row.endswith("...")] == []
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ class Moment(click.ParamType[datetime]):
         try:
             return parse_moment(value, datetime.now().astimezone())
         except ValueError:
-            self.fail(f"{value[:40]!r} is no time: {MOMENTS}, for example.", param, ctx)
+            self.fail(f"{value[:40]!r} is not a time: write it as {MOMENTS}.", param, ctx)
 
 
 class Length(click.ParamType[float]):
@@ -40,5 +40,5 @@ class Length(click.ParamType[float]):
         except ValueError:
             found = timedelta()
         if not timedelta() < found <= LONGEST:
-            self.fail(f"{value[:40]!r} is no length of time: {LENGTHS}, for example.", param, ctx)
+            self.fail(f"{value[:40]!r} is not a duration: write it as {LENGTHS}.", param, ctx)
         return found.total_seconds()

@@ -34,6 +34,7 @@ START: Final = (
     ("open", "the page in the browser"),
     ("demo", "all of it in a minute"),
 )
+TAB_CHARS, WHOLE_CHARS = 45, 200  # how much of a verb's help is shown at the Tab key, and in a list of commands
 CLOSE: Final = 0.5  # how alike a word must be to be the one that was meant
 COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
@@ -170,6 +171,10 @@ class VerbCommand(click.Command):
             exc.ctx = exc.ctx or ctx
             raise
 
+    def get_short_help_str(self, limit: int = TAB_CHARS) -> str:
+        """Return the first sentence: whole in a list of commands, which wraps it, and cut where Tab shows it."""
+        return super().get_short_help_str(limit if limit == TAB_CHARS else WHOLE_CHARS)
+
 
 def verb(name: str) -> Callable[[Callable[..., int | None]], click.Command]:
     """Make a command of a function, with the options that every verb has."""
@@ -271,11 +276,11 @@ class Verbs(click.Group):
         for title, section in {"Every day": list(FIRST), **sections}.items():
             rows = [(name, self._help(context, name)) for name in section]
             with formatter.section(title):
-                formatter.write_dl(rows, col_max=12)
+                formatter.write_dl(rows, col_max=13)
 
     def _help(self, context: click.Context, name: str) -> str:
         command = self.get_command(context, name)
-        return command.get_short_help_str(90) if command else ""
+        return command.get_short_help_str(WHOLE_CHARS) if command else ""
 
 
 @click.group(cls=Verbs, params=verb_options(), invoke_without_command=True, context_settings={"max_content_width": 100})
@@ -313,7 +318,9 @@ def run_click(arguments: Sequence[str]) -> int:
 
 
 def _plain(message: str) -> str:
-    """Return what click says of a number in plain words."""
+    """Return what click says of a number, a choice or a verb in one line of plain words."""
+    message = ", ".join(line.strip(" \t,") for line in message.splitlines()).replace(" from:, ", " from: ")
+    message = message.replace("No such command", "There is no command")
     for kind, words in (("integer", "whole number"), ("float", "number")):
         message = message.replace(f"is not a valid {kind} range", f"is not a {words}")
         message = message.replace(f"is not a valid {kind}", f"is not a {words}")
