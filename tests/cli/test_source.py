@@ -284,6 +284,11 @@ def test_names_of_sources_are_completed_without_a_daemon(written: Rig) -> None:
     assert Rig(written.home, variables).run().out.split() == ["plain,ci"]
 
 
+def test_a_script_that_names_nothing_is_told_where_it_is_said(written: Rig) -> None:
+    """The hint must be a command that there is."""
+    assert written.run("source", "add").err.endswith("  See: harken source add mcp --help\n")
+
+
 def test_whoever_names_nothing_is_asked(written: Rig) -> None:
     """At a terminal, a question each; the last answers may be empty."""
     main, side = pty.openpty()
@@ -302,6 +307,9 @@ def test_whoever_names_nothing_is_asked(written: Rig) -> None:
     finally:
         os.close(main)
     assert process.wait(timeout=SECONDS) == 0, said
+    assert (
+        b"Another MCP server, by its address or the program that it is. Other kinds: harken source add --help" in said
+    )
     assert config(written).endswith(
         '[sources.ci]\nkind = "mcp"\nurl = "https://ci.example/mcp"\n'
         'headers = { Authorization = "env:CI_TOKEN" }\nchannels = ["deploys", "builds"]\n'

@@ -117,7 +117,9 @@ def add(context: click.Context, /, **_options: object) -> None:
     if context.invoked_subcommand is None:
         _name, command, _args = add.resolve_command(context, [])
         if command is not None:
-            with command.make_context("add", [], parent=context) as inner:
+            if sys.stdin.isatty():
+                note_to_person(f"{command.short_help} Other kinds: harken source add --help")
+            with command.make_context(command.name, [], parent=context) as inner:
                 command.invoke(inner)
 
 
@@ -254,7 +256,8 @@ def test(asked: Invocation, *, name: str, seconds: float) -> None:
     else:
         show_trial(asked.screen, trial)
         if trial.get("curl"):
-            note_to_person(f"This would be taken:\n{trial['curl']}")
+            note_to_person("This would be taken:")
+            asked.screen.line(trial["curl"])
     if trial["state"] != "listening":
         click.get_current_context().exit(NOT_LISTENING)
 

@@ -59,6 +59,7 @@ UNAUTHORIZED: Final = 401
 ANSWER_SECONDS: Final = 5.0
 
 
+REFUSED: Final = "An unsigned post is refused, as it must be. `harken source list` counts it as not taken."
 ACCEPTED, TAKEN, NOT_JSON = 202, 200, 415
 
 _STORED: Final = DoorAnswer(status=ACCEPTED, body=b'{"status":"accepted"}')
@@ -231,7 +232,7 @@ def check(entry: SourceEntry, context: CheckContext) -> CheckReport:
     else:
         status = _post(running.hooks_url, settings.path)
         if status == UNAUTHORIZED:
-            state, found = SourceState.LISTENING, "An unsigned post is refused, as it must be."
+            state, found = SourceState.LISTENING, REFUSED
         else:
             reason = f"An unsigned post was answered with {status or 'nothing'} instead of {UNAUTHORIZED}."
     signature = settings.preset.shell(shell_secret(settings.secrets[0], entry.locate))
