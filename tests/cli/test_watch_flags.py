@@ -119,6 +119,16 @@ def test_quiet_without_a_desktop_says_so_once_and_goes_on(rig: Rig, tmp_path: Pa
     assert (process.returncode, err) == (0, b"")
 
 
+def test_quiet_says_at_once_that_there_is_no_desktop(rig: Rig) -> None:
+    """Nobody should wait for a first message to learn that it was not shown."""
+    away = Rig(rig.home, {"DBUS_SESSION_BUS_ADDRESS": "", "DISPLAY": ""})
+    with away.begin("watch", "--quiet", "--channel", "lonelier") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"Toasts are not shown: no desktop session. Ctrl-C ends it.\n"
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=SECONDS)
+
+
 def test_a_burst_is_one_toast_after_the_first() -> None:
     """Ten toasts in a row are dismissed unread."""
     gathered = PendingNews(None)

@@ -22,7 +22,7 @@ from harken.cli.watch.news import News
 from harken.config.home import Home
 from harken.config.load import load
 from harken.control.client import Result
-from harken.dispatch.toast import PAUSE_SECONDS, Desktop, Toast, safe_text
+from harken.dispatch.toast import NO_SESSION, PAUSE_SECONDS, Desktop, Toast, safe_text
 from harken.ingest.sanitise import one_line
 
 LOOK_SECONDS: Final = 1.0
@@ -37,8 +37,9 @@ def show_toasts(home: Home, news: News) -> None:
     """Show a toast for what arrives, until the person ends it."""
     quiet = load(home, {}, os.environ).settings.toasts.quiet_hours
     gathered = PendingNews(quiet)
-    said = ""
-    note_to_person("Toasts tell what arrives. Ctrl-C ends it.")
+    said = NO_SESSION if Desktop(os.environ).state == NO_SESSION else ""
+    begin = f"Toasts are not shown: {said}." if said else "Toasts tell what arrives."
+    note_to_person(f"{begin} Ctrl-C ends it.")
     while True:
         gathered.add([each["message"] for each in news.look() if each["kind"] == "received"])
         if toast := gathered.take(datetime.now().astimezone(), monotonic()):
