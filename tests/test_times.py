@@ -113,7 +113,7 @@ def test_usual_durations_are_shown_the_usual_way() -> None:
         ("2h", None),
         ("-", None),
         ("-999999w", None),
-        ("tomorrow", datetime(2026, 1, 6).astimezone()),
+        ("tomorrow", datetime(2026, 1, 6, 9).astimezone()),
         ("", None),
     ],
 )

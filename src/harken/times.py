@@ -57,7 +57,7 @@ def parse_moment(text: str, now: datetime) -> datetime:
             return now - parse_duration(words.removeprefix("-").lstrip())
         if found := _DAY.fullmatch(words):
             day = now.date() + timedelta(days={"yesterday": -1, "tomorrow": 1}.get(found[1] or "", 0))
-            clock = found[2] or found[3] or "00:00"
+            clock = found[2] or found[3] or ("09:00" if found[1] == "tomorrow" else "00:00")  # people mean the morning
             moment = datetime.combine(day, time.fromisoformat(clock if clock[1:2] != ":" else f"0{clock}"))
         else:
             moment = now if words == "now" else datetime.fromisoformat(text.strip())

@@ -53,10 +53,10 @@ def test_done_is_undone_and_ended_by_what_is_said_next(rig: Rig) -> None:
 
 def test_snooze_takes_a_length_or_a_time_ahead(rig: Rig) -> None:
     """A time that is over, or both at once, is a slip of the hand."""
-    assert "is back" in rig.ok("snooze", "1", "--for", "2h")
+    assert "is put off until" in rig.ok("snooze", "1", "--for", "2h")
     assert threads(rig, "snoozed") == ["disk is full, 2"]
     assert rig.ok("snooze", "1", "--until", "tomorrow 9:00")
-    assert "ahead" in rig.run("snooze", "1", "--until", "yesterday").err
+    assert "That time has passed." in rig.run("snooze", "1", "--until", "yesterday").err
     assert "For how long" in rig.run("snooze", "1", "--for", "2h", "--until", "tomorrow").err
     assert rig.json("snooze", "4")["conversations"][0]["until"]
     assert threads(rig) == []

@@ -53,7 +53,7 @@ def snooze(asked: Invocation, *, refs: tuple[str, ...], seconds: float | None, u
     named = timestamp(until.astimezone(UTC)) if until else ""
     result = asked.ask("snooze", refs=list(refs), seconds=seconds, until=named)
     if not asked.gave_json(result):
-        _told(asked.screen, result, "is back")
+        _told(asked.screen, result, "is put off until")
 
 
 @verb_command("reopen")

@@ -87,7 +87,7 @@ class Conversations:
         if until is None:
             until = now + (DEFAULT_SNOOZE if seconds is None else timedelta(seconds=seconds))
         if not now < until <= now + LONGEST_SNOOZE:
-            raise UserError("That time is not ahead.", f"Say for how long ({LENGTHS}), or a time that is to come.")
+            raise UserError("That time has passed.", f"Say for how long ({LENGTHS}), or a time in the future.")
         return await self._put(caller, refs, ConversationState.SNOOZED, until)
 
     async def reopen(self, caller: Caller, refs: Sequence[str]) -> Sequence[SortedConversation]:
