@@ -21,7 +21,7 @@ help: ## show this list
 run: $(VENV)/.installed ## install what is needed and start Harken
 	@printf 'Starting Harken ...\n'
 	@$(BIN)/harken up
-	@printf '\nHere the command is %s; put its folder on PATH, or write it out.\n' '$(BIN)/harken'
+	@printf '\nTo have the command harken in this terminal: . %s/activate\n' '$(BIN)'
 
 # Four workers for two cores: many tests wait for a daemon, a browser or a service.
 test: $(VENV)/.installed-dev $(INTEROP)/node_modules/.installed ## run the tests (ARGS="-k name" is passed to pytest)
