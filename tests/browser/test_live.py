@@ -153,6 +153,7 @@ def test_stream_goes_on_after_the_daemon_was_killed(site: Site) -> None:
 
     site.daemon.kill()
     expect(notice).to_have_text("Not connected. Trying again…")
+    expect(notice).to_contain_text("Harken does not answer; what you see is from before. In a terminal: harken up")
     site.restart()
     site.send("meanwhile")
 

@@ -54,18 +54,21 @@ class Trap:
 
 
 @contextmanager
-def trap(port: int = 0, status: int = 200, answer: bytes = STEAL) -> Iterator[Trap]:
-    """Listen as a stranger does, and answer everything with the same."""
+def trap(port: int = 0, status: int = 200, answer: bytes = STEAL, script: bytes = b"") -> Iterator[Trap]:
+    """Listen as a stranger does, and answer everything with the same, but for a script."""
 
     def take(self: BaseHTTPRequestHandler) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         found.caught.append(Caught(method=self.command, path=self.path, headers=headers, body=body))
+        is_script = self.path.endswith(".js")
+        body = script if is_script else answer
         self.send_response(status)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(answer)))
+        self.send_header("Content-Type", "text/javascript" if is_script else "text/html")
+        self.send_header("Service-Worker-Allowed", "/")
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(answer)
+        self.wfile.write(body)
 
     quiet = {"log_message": lambda _self, *_words: None}
     handler = type("Handler", (BaseHTTPRequestHandler,), {"do_GET": take, "do_POST": take, **quiet})
@@ -92,6 +95,17 @@ def replayed(origin: str, caught: Caught, **changed: str) -> int:
         return there.getresponse().status
 
 
+STAY: Final = b"""<!doctype html><title>free</title><h1>fabricated</h1><script>
+navigator.serviceWorker.register("/deep/down/stay.js", { scope: "/" }).then(() => navigator.serviceWorker.ready)
+  .then(() => fetch("/stays"));
+</script>"""
+STAYING: Final = b"""
+self.addEventListener("install", () => self.skipWaiting());
+self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
+self.addEventListener("fetch", (event) => event.request.mode === "navigate" && event.respondWith(
+  new Response("<!doctype html><h1>fabricated</h1>", { headers: { "Content-Type": "text/html" } })));
+"""
+WORKERS: Final = "async () => (await navigator.serviceWorker.getRegistrations()).length"
 DEEDS: Final = (
     ("POST", "/api/send"),
     ("POST", "/api/allow"),
@@ -155,6 +169,23 @@ def test_tab_says_that_another_program_answers(site: Site) -> None:
         expect(window.page.locator("#connection")).to_contain_text("harken open")
 
 
+def test_worker_that_a_stranger_left_in_the_browser_goes_when_harken_is_back(site: Site) -> None:
+    """Whoever had the port may have made themselves the master of its pages: not for longer than the first look."""
+    window = site.window()
+    site.daemon.kill()
+    with trap(urlsplit(site.origin).port or 0, answer=STAY, script=STAYING) as stranger:
+        window.page.goto(f"{site.origin}/conversations")
+        until(lambda: stranger.has_caught("/stays"), "the stranger's worker is there")
+    site.restart()
+    window.page.goto(f"{site.origin}/conversations")
+    expect(window.page.get_by_role("heading", level=1)).to_have_text("fabricated")
+    expect(window.page.get_by_role("heading", level=1)).to_have_text("Inbox")
+    window.ready()
+    until(lambda: window.page.evaluate(WORKERS) == 0, "no worker is left")
+    window.reload()
+    expect(window.page.get_by_role("heading", level=1)).to_have_text("Inbox")
+
+
 def test_request_that_was_captured_does_nothing_a_second_time(site: Site) -> None:
     """Also with everything the same: it was done, and is not done again."""
     window = site.window()
@@ -200,9 +231,24 @@ def test_link_is_worth_nothing_to_a_program_that_took_the_port(site: Site) -> No
     assert not [each for each in sent if secret in each]
     assert window.page.evaluate("() => harken.own()") is None
     window.page.unroute("**/sign-in")
-    window.page.goto("about:blank")
     window.enter(link)
     expect(window.items).to_have_count(0)
+
+
+def test_second_link_in_the_same_tab_signs_in_however_early_it_comes(site: Site) -> None:
+    """Only what is behind the # differs, so the browser loads nothing: the link must not be spent on nothing."""
+    links = [site.daemon.call("sign_in")["url"] for _ in range(3)]
+    window = Window(site.context().new_page(), site.origin)
+    second = links[1].partition("#")[2]
+    window.page.add_init_script(
+        "addEventListener('DOMContentLoaded', () => {"
+        f" if (location.hash && !sessionStorage.came) {{ sessionStorage.came = 1; location.hash = '{second}'; }} }});"
+    )
+    window.enter(links[0])
+    window.enter(links[2])
+    expect(window.page.locator("h1")).to_be_visible()
+    window.goto("/sign-in")
+    expect(window.page.locator("h1").locator("visible=true")).to_have_text("Inbox")
 
 
 def test_key_cannot_be_read_by_scripts(site: Site) -> None:

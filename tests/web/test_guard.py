@@ -345,3 +345,15 @@ def test_files_hold_neither_key_nor_secret(web: Web) -> None:
     said = web.daemon.errors()
     assert letters(secret) not in said
     assert web.token not in said
+
+
+def test_every_service_worker_is_answered_with_one_that_ends_itself(web: Web) -> None:
+    """A program that had the port may have left one at any address; a host name of another stays refused."""
+    asked = {"Service-Worker": "script", "Sec-Fetch-Dest": "serviceworker", "Accept": "*/*"}
+    for path in ("/sw.js", "/deep/down/stay.js", "/m/inbox", "/static/nothing.js"):
+        answer = web.ask("GET", path, asked)
+        assert (answer.status, answer.headers["content-type"]) == (200, "text/javascript; charset=utf-8")
+        assert (answer.headers["service-worker-allowed"], answer.headers["cache-control"]) == ("/", "no-store")
+        assert "registration.unregister()" in answer.text
+    assert web.ask("GET", "/sw.js", {**asked, "Host": "evil.example"}).status == 403
+    assert web.ask("GET", "/sw.js", {"Accept": "*/*"}).status == 401

@@ -5,6 +5,9 @@ only the same user's programs can have or make, stop everyone else. Nothing that
 browser that only goes to an address gets the shell of the page, which holds no data. Where the system tells which
 program asks, one of another account or of a run is refused in spite of any proof; only probes are for everyone. Every
 answer leaves with headers that keep a page from loading or running anything of others, and others from embedding it.
+
+A browser that asks for the script of a service worker, at any address, gets one that ends itself: Harken has none, so
+it belongs to a program that had this address while Harken was away.
 """
 
 from __future__ import annotations
@@ -96,6 +99,11 @@ class _GuardedRequest:
         return self.path in OPEN_PATHS or self.path.startswith(OPEN_FOLDER)
 
     @property
+    def is_worker(self) -> bool:
+        """Whether a browser asks for the script of a service worker."""
+        return self.get("service-worker") == "script"
+
+    @property
     def is_bare(self) -> bool:
         """Whether it has nothing that could let it through."""
         return "authorization" not in self.headers and page_sessions.PROOF_HEADER not in self.headers
@@ -137,6 +145,8 @@ class HttpGuard:
         refusal = self._stranger(scope) or self._refusal(asked)
         if refusal is not None:
             await self._answer(asked, refusal)(scope, receive, dressed)
+        elif asked.is_worker:
+            await self._shell.leaving_worker()(scope, receive, dressed)
         elif asked.is_open or "authorization" in asked.headers:
             await self._app(scope, _bounded(receive), dressed)
         elif asked.is_bare:
@@ -188,7 +198,7 @@ class HttpGuard:
             return _Refusal(status=FORBIDDEN, error=Forbidden("This host name is not served.", hint))
         if origin is not None and origin != f"http://{host}":
             return _foreign()
-        if not asked.is_open and (refusal := self._unknown(asked)) is not None:
+        if not (asked.is_open or asked.is_worker) and (refusal := self._unknown(asked)) is not None:
             return refusal
         length = asked.get("content-length")
         if length and not (length.isdecimal() and int(length[:20]) <= MAX_BODY):

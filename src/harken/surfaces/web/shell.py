@@ -68,6 +68,11 @@ class PageShell:
         )
         return self._made("Sign in · Harken", "signin.js", said)
 
+    def leaving_worker(self) -> Response:
+        """Return the service worker that takes the place of any other, and ends itself."""
+        file = self._files["leaving.js"]
+        return Response(file.content, media_type=file.content_type, headers={"Service-Worker-Allowed": "/"})
+
     def _made(self, title: str, script: str, said: Sequence[str], ahead: Sequence[tuple[str, str]] = ()) -> Response:
         sheet, icon, ticket = self._files["plain.css"].url, self._files["icon.svg"].url, self._tickets.issue()
         scripts = "".join(f'<script src="{self._files[name].url}"></script>' for name in ("session.js", script))

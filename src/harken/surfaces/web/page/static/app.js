@@ -5,7 +5,7 @@
 "use strict";
 
 (() => {
-  const COALESCE_MS = 300, RETRY_MS = 5000, FIRST_RETRY_MS = 500, LONGEST_RETRY_MS = 10000, NEAR_PX = 80, PAGE = 50;
+  const COALESCE_MS = 300, RETRY_MS = 5000, FIRST_RETRY_MS = 500, LONGEST_RETRY_MS = 10000, NEAR_PX = 80, PAGE = 50, AWAY_AFTER = 2;
   const page = document.body;
   const byId = (id) => document.getElementById(id);
   const list = byId("items"), scroll = byId("scroll"), news = byId("news");
@@ -236,7 +236,8 @@
     if (stream !== mine) return; // it was we who hung up
     stream = null;
     wasLost = true;
-    tell(trouble || "Not connected. Trying again…");
+    const isAway = failures >= AWAY_AFTER; // a daemon that is only restarted is back by then
+    tell(trouble || (isAway ? "Harken does not answer; what you see is from before. In a terminal: harken up" : "Not connected. Trying again…"));
     retry = setTimeout(connect, Math.min(FIRST_RETRY_MS * 2 ** failures++, LONGEST_RETRY_MS) * (1 + Math.random() / 4));
   }
 

@@ -158,6 +158,9 @@
     }
   }
 
+  // Harken has no service worker. One that is here is of a program that had this address while Harken was away.
+  navigator.serviceWorker?.getRegistrations().then((all) => all.forEach((each) => each.unregister())).catch(() => {});
+
   window.XMLHttpRequest = ProvenRequest;
   window.harken = Object.freeze({ ask, decode, encode, events, forget, keep, keyOf, own, renew, Stranger, tag });
 })();

@@ -5,13 +5,13 @@
 (() => {
   const { decode, encode, keyOf, tag } = harken;
 
+  let last = 0; // of several links in this tab only the newest says or does anything
+
   function say(name) {
-    document.getElementById(name).hidden = false;
+    for (const part of document.querySelectorAll("main")) part.hidden = part.id !== name;
   }
 
-  async function begin() {
-    const secret = location.hash.slice(1);
-    history.replaceState(null, "", location.pathname); // it stays in no history
+  async function enter(secret, isLast) {
     const key = await keyOf(decode(secret));
     const nonce = encode(crypto.getRandomValues(new Uint8Array(16))), { host } = location;
     const answer = await fetch(location.pathname, {
@@ -21,15 +21,26 @@
       credentials: "omit",
       redirect: "error",
     });
-    if (!answer.ok) return say("used");
+    if (!answer.ok) return isLast() && say("used");
     const told = await answer.json();
-    if (told.proof !== await tag(key, "harken daemon 1", nonce, told.session, host, told.key)) return say("stranger");
+    if (told.proof !== await tag(key, "harken daemon 1", nonce, told.session, host, told.key)) return isLast() && say("stranger");
     const pad = decode(await tag(key, "harken key 1", nonce, told.session, host));
     await harken.keep(told.session, await keyOf(decode(told.key).map((each, place) => each ^ pad[place])));
-    location.replace("/");
+    if (isLast()) location.replace("/");
   }
 
-  // A second link in this tab changes only what is behind the #.
-  window.addEventListener("hashchange", () => location.reload());
-  document.addEventListener("DOMContentLoaded", () => begin().catch((error) => say(error instanceof TypeError ? "away" : "used")));
+  async function begin() {
+    const secret = location.hash.slice(1), mine = ++last, isLast = () => mine === last;
+    history.replaceState(null, "", location.pathname); // it stays in no history
+    say("");
+    try {
+      if (secret) await enter(secret, isLast); else if (await harken.own()) location.replace("/"); else say("used");
+    } catch (error) {
+      if (isLast()) say(error instanceof TypeError ? "away" : "used");
+    }
+  }
+
+  // A second link in this tab changes only what is behind the #: nothing is loaded, however early it comes.
+  window.addEventListener("hashchange", () => { if (location.hash.length > 1) begin(); });
+  document.addEventListener("DOMContentLoaded", begin);
 })();
