@@ -7,11 +7,17 @@ may complain of nothing but the daemon that was away.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
 from typing import Final, TypeVar
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Locator, expect
@@ -21,6 +27,7 @@ from tests.browser.mail import said as mail
 from tests.browser.rig import AWAY, DESK, PHONE, Json, SignedInBrowser, Site, Window, only_expected, said
 from tests.browser.test_accessibility import AXE, Scheme, violations
 from tests.fake_host import Machine
+from tests.loss.rig import WAIT_SECONDS, DaemonStarter
 from tests.web import rules_rig
 from tests.web.rules_rig import machine
 
@@ -38,6 +45,8 @@ SCREENS: Final[dict[str, Json]] = {
     "phone": {"viewport": PHONE, "has_touch": True, "is_mobile": True},
 }
 ROWS_ON_A_SCREEN: Final = 16
+REFUSED: Final = "422"  # what cannot be done is said on the page
+SHARED: Final = "correct-horse-battery-staple"
 
 
 def story(usual: int) -> Callable[[F], F]:
@@ -93,7 +102,7 @@ class Visit:
     def finish(self) -> None:
         """Look whether anything was wrong on the way."""
         assert self.window.strangers() == []
-        assert only_expected(self.window.complaints, AWAY) == []
+        assert only_expected(self.window.complaints, (*AWAY, REFUSED)) == []
 
 
 @pytest.fixture
@@ -348,3 +357,126 @@ def test_from_anywhere_to_anything_by_the_palette(site: Site, visit: Callable[[]
     page.keyboard.type("density")
     here.press("Enter")
     expect(page.locator("body")).to_have_attribute("data-density", "compact")
+
+
+@story(7)
+def test_from_nothing_to_a_task_that_answered(site: Site, visit: Callable[[], Visit]) -> None:
+    """A piece of work begins in the page and its answer ends there: folder, prompt, agent, reply."""
+    folder = site.folder / "shop"
+    folder.mkdir()
+    here = visit()
+    page = here.window.page
+    here.press("Control+k")
+    page.keyboard.type("new task")
+    here.press("Enter")
+    page.wait_for_url("**/tasks/new")
+    here.window.ready()
+    here.check()
+    here.interrupt()
+    page.get_by_label("Title").fill("Fix the checkout")
+    page.get_by_label("Folder", exact=True).fill(str(folder))
+    page.get_by_label("What to do").fill("The total is wrong.")
+    page.get_by_role("button", name="Make it").press("Enter")
+    expect(page.get_by_text("harken task start fix-checkout")).to_be_visible()
+    page.get_by_role("link", name="Open the task").press("Enter")
+    page.wait_for_url("**/t/fix-checkout")
+    here.window.ready()
+    agent = site.agent(task="shop")
+    (told,) = agent.tool("inbox_pull")["messages"]
+    expect(page.locator(".item .ledger").first).to_contain_text("offered")
+    agent.tool("reply", message_id=told["id"], body="It rounds up now.")
+    expect(page.get_by_text("It rounds up now.").first).to_be_visible()
+    here.check()
+    here.window.goto("/conversations?view=yours")
+    expect(here.row("It rounds up now.")).to_have_count(1)
+
+
+@story(8)
+def test_from_a_form_to_the_first_message_of_a_source(visit: Callable[[], Visit]) -> None:
+    """What posts to you is set up without a terminal; it is tried, heard, and can be taken out and put back."""
+    here = visit()
+    page = here.window.page
+    here.window.goto("/sources")
+    page.get_by_role("link", name="Add a source").press("Enter")
+    page.wait_for_url("**/sources/new")
+    here.window.ready()
+    here.check()
+    page.get_by_role("link", name="Webhook").press("Enter")
+    page.wait_for_url("**/sources/new/webhook")
+    here.window.ready()
+    here.interrupt()
+    page.get_by_label("Name", exact=True).fill("builds")
+    page.get_by_role("button", name="Add it").press("Enter")
+    expect(page.locator("#told")).to_contain_text("Preset is missing.")
+    expect(page.get_by_label("Name", exact=True)).to_have_value("builds")
+    page.get_by_label("Preset").select_option("generic")
+    page.get_by_label("Secret").fill(SHARED)
+    here.check()
+    page.get_by_role("button", name="Add it").press("Enter")
+    expect(page.get_by_text("It is listened to from now on.")).to_be_visible()
+    address = re.search(r"Address: (\S+)", page.locator("#main").inner_text())
+    assert address
+    page.get_by_role("button", name="Try it").press("Enter")
+    expect(page.locator("#told")).to_contain_text("Tried: listening.")
+    here.check()
+    assert SHARED not in page.content()
+    _post(address[1], b'{"text": "build 7 is red"}')
+    here.window.goto("/conversations")
+    expect(here.row("build 7 is red")).to_have_count(1)
+    here.window.goto("/source/builds")
+    page.get_by_role("button", name="Remove it").press("Enter")
+    expect(page.locator("#told")).to_contain_text("builds is taken out of config.toml")
+    page.get_by_role("button", name="Undo").press("Enter")
+    expect(page.locator("#source-builds")).to_contain_text("listening")
+    here.window.goto("/conversations")
+    _post(address[1], b'{"text": "build 8 is green"}')
+    expect(here.row("build 8 is green")).to_have_count(1)
+
+
+def _post(address: str, body: bytes) -> None:
+    """Post as a service does that was told the secret."""
+    signed = hmac.new(SHARED.encode(), body, hashlib.sha256).hexdigest()
+    headers = {"X-Signature": signed, "Content-Type": "application/json"}
+    place = urlsplit(address)
+    with closing(HTTPConnection(place.netloc, timeout=WAIT_SECONDS)) as there:
+        there.request("POST", place.path, body, headers)
+        assert there.getresponse().status == 202
+
+
+@story(9)
+def test_from_a_plan_to_an_agent_that_is_connected(
+    browser: Browser, signed_in: SignedInBrowser, starter: DaemonStarter, look: tuple[str, Scheme], tmp_path: Path
+) -> None:
+    """Settings of an agent are changed only as you have seen it, and are as before when it is disconnected."""
+    screen, scheme = look
+    settings = tmp_path / "user" / ".codex" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('# mine\nmodel = "x"\n')
+    home = tmp_path / "home"
+    environ = {"HOME": str(tmp_path / "user"), "PATH": os.defpath}
+    signed_in.introduce(home)
+    with starter.daemon(home, environ) as daemon, ExitStack() as stack:
+        site = Site(browser, daemon.start(), tmp_path, stack, signed_in)
+        window = site.window("/sessions", color_scheme=scheme, **SCREENS[screen])
+        here, page = Visit(site, window, scheme, screen == "phone"), window.page
+        page.locator("#connect-agent").press("Enter")
+        page.wait_for_url("**/agents")
+        here.window.ready()
+        here.check()
+        page.get_by_role("link", name="Codex").press("Enter")
+        page.wait_for_url("**/agents/codex")
+        here.window.ready()
+        expect(page.locator(".diff-added").filter(has_text="[mcp_servers.harken]").first).to_be_visible()
+        here.check()
+        here.interrupt()
+        settings.write_text('# mine\nmodel = "y"\n')
+        page.get_by_role("button", name="Connect").press("Enter")
+        expect(page.locator("#told")).to_contain_text("has changed since you looked")
+        page.get_by_role("button", name="Connect").press("Enter")
+        expect(page.locator("#told")).to_contain_text("Codex is connected.")
+        assert "[mcp_servers.harken]" in settings.read_text()
+        here.check()
+        page.get_by_role("button", name="Disconnect").press("Enter")
+        expect(page.locator("#told")).to_contain_text("Codex is disconnected.")
+        assert settings.read_text() == '# mine\nmodel = "y"\n'
+        here.finish()

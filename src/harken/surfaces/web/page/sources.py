@@ -7,6 +7,7 @@ is typed as a secret is handed on and shown nowhere. The use cases are those of 
 
 from __future__ import annotations
 
+import re
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -182,6 +183,7 @@ _SHARED: Final = (
     ),
 )
 _ARGS: Final = SourceOption(flag="--args", key=ARGUMENTS, help="The arguments of the program.", is_many=True)
+_OPTION: Final = re.compile(r"Missing option '(--[a-z-]+)'")
 _KEPT_HELP: Final = "It is kept in a file that only you can read. Or say where it is kept: env:NAME, file:PATH."
 
 
@@ -262,7 +264,7 @@ def _field(option: SourceOption, sent: Mapping[str, str]) -> FormField:
         help=_KEPT_HELP if option.is_secret else option.help,
         look=look,
         choices=option.choices,
-        placeholder="" if option.is_secret else option.metavar,
+        placeholder="" if option.is_secret or option.metavar.isalpha() else option.metavar,
         value="" if option.is_secret else sent.get(_name(option), ""),
     )
 
@@ -272,7 +274,18 @@ def _name(option: SourceOption) -> str:
 
 
 def _label(option: SourceOption) -> str:
-    return option.flag.strip("-").replace("-", " ").capitalize()
+    return _words(option.flag)
+
+
+def _words(flag: str) -> str:
+    return flag.strip("-").replace("-", " ").capitalize()
+
+
+def _said_of(error: HarkenError) -> ActionNote:
+    """Return what an error says; an option of the command line is a field here."""
+    note = ActionNote.of(error)
+    said = [_OPTION.sub(lambda found: f"{_words(found[1])} is missing", line) for line in note.lines]
+    return ActionNote(lines=said, hint=note.hint, is_problem=True)
 
 
 def tried_words(report: CheckReport) -> Sequence[str]:
@@ -335,7 +348,7 @@ class SourcePages:
         try:
             added = await self._forms.once(once_key(sent.get("key", ""), repr(sorted(sent.items()))), make)
         except HarkenError as exc:
-            return await self._form(kind, sent, ActionNote.of(exc), exc.http_status)
+            return await self._form(kind, sent, _said_of(exc), exc.http_status)
         return await self._pages.page("panels/source_added.html.j2", here=HERE, title=added.name, added=added)
 
     async def _form(
