@@ -20,11 +20,10 @@ from starlette.routing import Route
 from harken.errors import UserError
 from harken.inbox.conversations import MailConversation, SortedConversation
 from harken.model import LOCAL, Attention, Message, Trust, timestamp
-from harken.sources.registry import kinds
-from harken.sources.source import SourceReport, Speakers
+from harken.sources.source import Speakers
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page.links import conversation_href
-from harken.surfaces.web.page.messages import SenderView, push_words, sender_of
+from harken.surfaces.web.page.messages import SenderView, push_words, sender_of, speaker_of, speakers
 from harken.surfaces.web.page.rendering import (
     SEE_OTHER,
     Handler,
@@ -83,24 +82,6 @@ class ConversationList:
     is_new_here: bool
     empty_title: str
     empty_hint: str
-
-
-def speaker_of(message: Message, sources: Mapping[str, Speakers]) -> str:
-    """Return who speaks: a person, a machine, an agent, or you."""
-    view = sender_of(message)
-    if view.is_you:
-        return "you"
-    if view.is_agent:
-        return "agent"
-    # What people write wakes: of a source that is configured no more that is all there is to go by.
-    usual = Speakers.PEOPLE if message.attention is Attention.WAKE and message.source != LOCAL else Speakers.MACHINES
-    return "person" if sources.get(message.source, usual) is Speakers.PEOPLE else "machine"
-
-
-def speakers(reports: Sequence[SourceReport]) -> Mapping[str, Speakers]:
-    """Return who speaks through each source."""
-    known = kinds().by_name
-    return {each.name: known[each.kind].speakers for each in reports if each.kind in known}
 
 
 def rows_of(

@@ -18,6 +18,8 @@ from harken.display import passes_for_you
 from harken.inbox.results import LedgerEntry
 from harken.inbox.views import TimelineItem
 from harken.model import LOCAL, OWNER_ID, REPLIES, RUN, TASK, WATCH, Attention, Delivery, DeliveryState, Message, Trust
+from harken.sources.registry import kinds
+from harken.sources.source import SourceReport, Speakers
 from harken.surfaces.web.page.links import OWN_CHANNELS
 
 # From the best to the worst: the first that anyone is in is what the line says.
@@ -227,6 +229,24 @@ def sender_of(message: Message) -> SenderView:
         origin=_origin(message),
         run=sender.id.removeprefix(RUN) if message.source == LOCAL and sender.id.startswith(RUN) else "",
     )
+
+
+def speaker_of(message: Message, sources: Mapping[str, Speakers]) -> str:
+    """Return who speaks: a person, a machine, an agent, or you."""
+    view = sender_of(message)
+    if view.is_you:
+        return "you"
+    if view.is_agent:
+        return "agent"
+    # What people write wakes: of a source that is configured no more that is all there is to go by.
+    usual = Speakers.PEOPLE if message.attention is Attention.WAKE and message.source != LOCAL else Speakers.MACHINES
+    return "person" if sources.get(message.source, usual) is Speakers.PEOPLE else "machine"
+
+
+def speakers(reports: Sequence[SourceReport]) -> Mapping[str, Speakers]:
+    """Return who speaks through each source."""
+    known = kinds().by_name
+    return {each.name: known[each.kind].speakers for each in reports if each.kind in known}
 
 
 def push_words(message: Message) -> str:

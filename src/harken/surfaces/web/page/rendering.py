@@ -24,11 +24,12 @@ from starlette.responses import HTMLResponse, Response
 from harken.errors import HarkenError, NotFound, Unavailable, UserError
 from harken.inbox.views import MailOverview
 from harken.model import timestamp
+from harken.sources.source import Speakers
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.guard import MAX_BODY
 from harken.surfaces.web.page.links import mailbox_href, message_href, message_rules_href
 from harken.surfaces.web.page.markdown import body_of, excerpt, rendered, visible
-from harken.surfaces.web.page.messages import author_name, ledger_of, push_words, sender_of
+from harken.surfaces.web.page.messages import author_name, ledger_of, push_words, sender_of, speaker_of, speakers
 from harken.surfaces.web.page.sidebar import sections_of
 from harken.surfaces.web.shell import StaticFile, static_files
 from harken.verbs.needs import needs_of
@@ -42,6 +43,7 @@ class PageRenderer:
     def __init__(self, context: WebContext) -> None:
         self._context = context
         self.files: Mapping[str, StaticFile] = static_files()
+        self._speakers: Mapping[str, Speakers] = {}
         self._templates = Environment(
             loader=PackageLoader("harken.surfaces.web.page", "templates"),
             autoescape=True,
@@ -59,6 +61,7 @@ class PageRenderer:
             excerpt=excerpt,
             ledger_of=ledger_of,
             sender_of=sender_of,
+            speaker_of=lambda message: speaker_of(message, self._speakers),
             push_words=push_words,
             mailbox_href=mailbox_href,
             message_href=message_href,
@@ -127,6 +130,7 @@ class PageRenderer:
     def _made(
         self, template: str, status: int, headers: Mapping[str, str] | None, context: Mapping[str, object]
     ) -> Response:
+        self._speakers = speakers(self._context.call_context().sources())
         return HTMLResponse(self._templates.get_template(template).render(context), status, headers=headers)
 
 
