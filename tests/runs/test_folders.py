@@ -304,7 +304,7 @@ async def test_changes_are_named_with_what_is_different(tmp_path: Path, project:
 
 async def test_more_changes_than_are_named_are_counted(tmp_path: Path, project: Project) -> None:
     """A record has an end; what is beyond it is not hidden."""
-    text = "os.makedirs('many')\nfor n in range(500): Path(f'many/{n:03}').write_text('x\\n' * 1000)"
+    text = "os.makedirs('many')\nfor n in range(500): Path(f'many/{n:03}').write_text('x\\n' * 400)"
     async with running(tmp_path) as rig:
         _, changes = await played(rig, project, text)
     assert (len(changes.files), changes.more) == (300, 200)

@@ -32,7 +32,7 @@ from tests.sources.microsoft.outlook_rig import (
     source_of,
 )
 
-MAILS: Final = 400
+MAILS: Final = 160
 KILLED: Final = 0.3
 
 
