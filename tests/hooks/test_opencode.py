@@ -22,38 +22,26 @@ def test_what_a_result_carried_is_proven_by_the_end_of_the_turn(rig: DaemonFixtu
         assert rig.state(message, OPENCODE.name) == "seen"
 
 
-def test_result_of_an_interrupted_turn_is_offered_with_the_next_prompt(rig: DaemonFixture) -> None:
-    """Nobody knows how far the model had read: waiting for the end of the lease would keep the message back."""
-    guest = rig.session(OPENCODE)
-    guest.run(HookMoment.PROMPT, prompt="go")
-    with guest.agent() as agent:
-        message = rig.send("please look")
-        pulled = agent.tool("inbox_pull")["messages"]
-        guest.run(HookMoment.TOOL, results=[each["delivery_id"] for each in pulled])
-        guest.run(HookMoment.STOP, is_interrupted=True)
-        guest.turn = "t2"
-        again = guest.run(HookMoment.PROMPT, prompt="something else").out
-        assert "please look" in again
-        assert REPEAT in again
-        assert rig.ledger(message, OPENCODE.name)["offers"] == 2
-
-
-@pytest.mark.parametrize("is_told", [False, True], ids=["silent", "interruption"])
-@pytest.mark.parametrize("is_late", [False, True], ids=["never", "late"])
-def test_result_that_was_not_reported_before_an_interruption_is_offered_with_the_next_prompt(
-    rig: DaemonFixture, *, is_told: bool, is_late: bool
+@pytest.mark.parametrize(
+    ("told", "reported"), [(True, "before"), (False, ""), (False, "late"), (True, ""), (True, "late")]
+)
+def test_result_of_an_interrupted_turn_is_offered_with_the_next_prompt(
+    rig: DaemonFixture, *, told: bool, reported: str
 ) -> None:
-    """Interrupted in the call, the plugin says nothing of its result, or too late: no model is known to have it."""
+    """Nobody knows how far the model had read; interrupted in the call, the plugin reports its result late or never."""
     guest = rig.session(OPENCODE)
     guest.run(HookMoment.PROMPT, prompt="go")
-    guest.run(HookMoment.TOOL)
+    if reported != "before":
+        guest.run(HookMoment.TOOL)
     with guest.agent() as agent:
         message = rig.send("please look")
-        pulled = agent.tool("inbox_pull")["messages"]
-        if is_told:
+        results = [each["delivery_id"] for each in agent.tool("inbox_pull")["messages"]]
+        if reported == "before":
+            guest.run(HookMoment.TOOL, results=results)
+        if told:
             guest.run(HookMoment.STOP, is_interrupted=True)
-        if is_late:
-            guest.run(HookMoment.TOOL, results=[each["delivery_id"] for each in pulled])
+        if reported == "late":
+            guest.run(HookMoment.TOOL, results=results)
         guest.turn = "t2"
         again = guest.run(HookMoment.PROMPT, prompt="something else").out
         assert "please look" in again

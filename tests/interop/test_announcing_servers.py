@@ -131,41 +131,31 @@ async def test_what_the_reference_server_announces_while_we_are_away_arrives_aft
     assert (health.gaps, health.state) == (0, SourceState.LISTENING)
 
 
-async def test_a_server_on_the_python_sdk_is_heard_over_stdio() -> None:
-    """Also what the SDK's own client would drop: methods that the protocol does not know."""
-    entry = {"command": sys.executable, "args": [str(HERE / "announcer.py"), "stdio"]}
-    found, health = await heard(entry, {"ci", "deploys"})
-    assert (found["ci"].text, found["deploys"].text) == ("build is green", '{"version":7}')
-    assert health.server == "announcer 1"
+PYTHON_SDK: Final = (sys.executable, str(HERE / "announcer.py"))
+TYPESCRIPT_SDK: Final = (NODE, str(HERE / "announcer.mjs"))
+OF_PYTHON: Final = {"ci": "build is green", "deploys": '{"version":7}'}  # methods that its own client would drop
+OF_TYPESCRIPT: Final = {"ci": "build is green", "message": '{"level":"info","data":"still here"}'}
+MODERN: Final = {"tools/list_changed": "notifications/tools/list_changed"}  # by subscription, instead of a stream
 
 
-async def test_a_server_on_the_python_sdk_is_heard_over_http() -> None:
-    """On the stream of a session."""
-    with started([sys.executable, str(HERE / "announcer.py"), "http"], ready="port") as port:
-        found, health = await heard({"url": f"http://127.0.0.1:{port}/mcp"}, {"ci", "deploys"})
-    assert (found["ci"].text, found["deploys"].text) == ("build is green", '{"version":7}')
-    assert (health.state, health.server) == (SourceState.LISTENING, "announcer 1")
-
-
-async def test_a_server_on_the_python_sdk_is_heard_in_the_modern_era() -> None:
-    """By subscription, which that era has instead of a stream."""
-    with started([sys.executable, str(HERE / "announcer.py"), "modern"], ready="port") as port:
-        found, health = await heard({"url": f"http://127.0.0.1:{port}/mcp"}, {"tools/list_changed"})
-    assert found["tools/list_changed"].text == "notifications/tools/list_changed"
-    assert (health.state, health.server) == (SourceState.LISTENING, "announcer 1")
-
-
-async def test_a_server_on_the_typescript_sdk_is_heard_over_stdio() -> None:
-    """Another language, another library."""
-    entry = {"command": NODE, "args": [str(HERE / "announcer.mjs"), "stdio"]}
-    found, health = await heard(entry, {"ci", "message"})
-    assert (found["ci"].text, found["message"].text) == ("build is green", '{"level":"info","data":"still here"}')
-    assert health.server == "announcer-ts 1"
-
-
-async def test_a_server_on_the_typescript_sdk_is_heard_over_http() -> None:
-    """On the stream of a session."""
-    with started([NODE, str(HERE / "announcer.mjs"), "http"], ready="port") as port:
-        found, health = await heard({"url": f"http://127.0.0.1:{port}/"}, {"ci", "message"})
-    assert (found["ci"].text, found["message"].text) == ("build is green", '{"level":"info","data":"still here"}')
-    assert health.server == "announcer-ts 1"
+@pytest.mark.parametrize(
+    ("command", "way", "path", "said"),
+    [
+        (PYTHON_SDK, "stdio", "", OF_PYTHON),
+        (PYTHON_SDK, "http", "mcp", OF_PYTHON),
+        (PYTHON_SDK, "modern", "mcp", MODERN),
+        (TYPESCRIPT_SDK, "stdio", "", OF_TYPESCRIPT),
+        (TYPESCRIPT_SDK, "http", "", OF_TYPESCRIPT),
+    ],
+    ids=["python over stdio", "python over http", "python in the modern era", "node over stdio", "node over http"],
+)
+async def test_a_server_on_an_sdk_is_heard(command: tuple[str, str], way: str, path: str, said: dict[str, str]) -> None:
+    """Two languages and two libraries, over every way that they know."""
+    if way == "stdio":
+        found, health = await heard({"command": command[0], "args": [command[1], way]}, set(said))
+    else:
+        with started([*command, way], ready="port") as port:
+            found, health = await heard({"url": f"http://127.0.0.1:{port}/{path}"}, set(said))
+        assert health.state is SourceState.LISTENING
+    assert {channel: found[channel].text for channel in said} == said
+    assert health.server == ("announcer 1" if command is PYTHON_SDK else "announcer-ts 1")

@@ -42,6 +42,13 @@ KILLS = 8
 every_host = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 
 
+@pytest.fixture
+def rig(daemon: Served) -> DaemonFixture:
+    """A daemon that runs, with hosts beside it."""
+    daemon.start()
+    return DaemonFixture(daemon)
+
+
 @contextmanager
 def held_up(pid: int) -> Iterator[None]:
     """Let a process stand still, as one that the system gives no time."""
@@ -65,10 +72,10 @@ def send_into(daemon: Served, text: str) -> None:
     assert daemon.is_gone(20)
 
 
-def test_what_was_offered_to_a_hook_that_did_not_print_is_given_after_the_restart(daemon: Served) -> None:
+def test_what_was_offered_to_a_hook_that_did_not_print_is_given_after_the_restart(
+    daemon: Served, rig: DaemonFixture
+) -> None:
     """The daemon cannot know any more whether it was printed: the next prompt has it, marked."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest = rig.session(COPILOT)
     message = rig.send("please look")
     with RawHook(guest, daemon.socket) as hook:
@@ -83,10 +90,10 @@ def test_what_was_offered_to_a_hook_that_did_not_print_is_given_after_the_restar
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-def test_a_daemon_that_dies_while_it_offers_prints_nothing_and_loses_nothing(daemon: Served, side: str) -> None:
+def test_a_daemon_that_dies_while_it_offers_prints_nothing_and_loses_nothing(
+    daemon: Served, rig: DaemonFixture, side: str
+) -> None:
     """The hook ends well; the message comes with the next one, as a repeat only if the offer was written."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest = rig.session(COPILOT)
     guest.prompt()
     message = rig.send("please look")
@@ -123,10 +130,8 @@ def test_the_bell_rings_before_the_message_is_there(daemon: Served, side: str) -
     rig.wait_bell(COPILOT.name, is_on=False)
 
 
-def test_the_bell_of_a_daemon_that_is_gone_costs_a_question_and_no_more(daemon: Served) -> None:
+def test_the_bell_of_a_daemon_that_is_gone_costs_a_question_and_no_more(daemon: Served, rig: DaemonFixture) -> None:
     """It rings on while nobody is there to silence it; the next daemon, which knows the session, sees to it again."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest = rig.session(COPILOT)
     guest.prompt()
     rig.send("please look")
@@ -142,10 +147,10 @@ def test_the_bell_of_a_daemon_that_is_gone_costs_a_question_and_no_more(daemon: 
 
 
 @pytest.mark.parametrize("has_edge", [True, False], ids=["connected", "hooks only"])
-def test_another_turn_after_a_restart_offers_again_as_a_repeat(daemon: Served, *, has_edge: bool) -> None:
+def test_another_turn_after_a_restart_offers_again_as_a_repeat(
+    daemon: Served, rig: DaemonFixture, *, has_edge: bool
+) -> None:
     """What became of the turn that had it, nobody heard: unproven is unproven, and the mark says so."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest = rig.session(CLAUDE)
     message = rig.send("please look")
     with ExitStack() as stack:
@@ -164,11 +169,9 @@ def test_another_turn_after_a_restart_offers_again_as_a_repeat(daemon: Served, *
 
 @every_host
 def test_a_turn_that_goes_on_after_a_restart_proves_what_it_carried_where_it_has_a_name(
-    daemon: Served, kind: Kind
+    daemon: Served, rig: DaemonFixture, kind: Kind
 ) -> None:
     """The same turn has not been interrupted. Of one without a name nobody can say whether it is the same."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest = rig.session(kind)
     guest.prompt(turn="t1")
     message = rig.send("please look")
@@ -183,10 +186,10 @@ def test_a_turn_that_goes_on_after_a_restart_proves_what_it_carried_where_it_has
     assert (REPEAT in again) is not kind.names_turns
 
 
-def test_what_a_hook_had_not_printed_when_the_daemon_was_killed_is_proven_by_nothing(daemon: Served) -> None:
+def test_what_a_hook_had_not_printed_when_the_daemon_was_killed_is_proven_by_nothing(
+    daemon: Served, rig: DaemonFixture
+) -> None:
     """The answer was on its way: the same turn goes on, and its model may never have had the text."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest = rig.session(CLAUDE)
     guest.prompt(turn="t1")
     message = rig.send("please look")
@@ -202,11 +205,9 @@ def test_what_a_hook_had_not_printed_when_the_daemon_was_killed_is_proven_by_not
 @pytest.mark.parametrize("is_answered", [True, False], ids=["answered", "not answered"])
 @pytest.mark.parametrize("kind", [CLAUDE, COPILOT, GEMINI, QWEN], ids=lambda kind: kind.name)
 def test_record_of_each_host_that_keeps_one_proves_after_a_restart(
-    daemon: Served, tmp_path: Path, kind: Kind, *, is_answered: bool
+    daemon: Served, rig: DaemonFixture, tmp_path: Path, kind: Kind, *, is_answered: bool
 ) -> None:
     """No event is left that could: what the model read before, only the host itself has written down."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest, record = rig.session(kind), tmp_path / "record.jsonl"
     message = rig.send("please look")
     asked = guest.prompt(turn="t1")
@@ -235,10 +236,10 @@ def test_record_of_each_host_that_keeps_one_proves_after_a_restart(
 
 
 @every_host
-def test_a_session_that_works_is_known_as_such_before_anybody_speaks(daemon: Served, kind: Kind) -> None:
+def test_a_session_that_works_is_known_as_such_before_anybody_speaks(
+    daemon: Served, rig: DaemonFixture, kind: Kind
+) -> None:
     """A forecast that says "none is connected" while the agent works is false; what is not known yet is said so."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest = rig.session(kind)
     guest.prompt()
     for end in (daemon.kill, daemon.stop):
@@ -252,10 +253,8 @@ def test_a_session_that_works_is_known_as_such_before_anybody_speaks(daemon: Ser
         guest.tool()
 
 
-def test_a_session_whose_process_is_gone_is_not_known_again(daemon: Served) -> None:
+def test_a_session_whose_process_is_gone_is_not_known_again(daemon: Served, rig: DaemonFixture) -> None:
     """What it was given goes to the next session, and nothing is promised to it."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
         guest = rig.session(CLAUDE, pid=process.pid)
         rig.send("please look")
@@ -285,10 +284,8 @@ def rewrite_record(daemon: Served, *without: str, **more: object) -> None:
     path.write_bytes(json.dumps(record | more).encode())
 
 
-def test_living_session_is_known_again_although_the_clock_was_set(daemon: Served) -> None:
+def test_living_session_is_known_again_although_the_clock_was_set(daemon: Served, rig: DaemonFixture) -> None:
     """The time of its first hook is before the beginning of its process then: a clock says nothing about who lives."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest = rig.session(CLAUDE)
     guest.prompt()
     kill_settled(rig)
@@ -303,10 +300,8 @@ def test_living_session_is_known_again_although_the_clock_was_set(daemon: Served
     assert [each["session"] for each in rig.sessions()] == [guest.key]
 
 
-def test_another_process_with_the_number_of_a_session_is_not_it(daemon: Served) -> None:
+def test_another_process_with_the_number_of_a_session_is_not_it(daemon: Served, rig: DaemonFixture) -> None:
     """Numbers are used again, and with a clock that was set back the new process seems to be the older one."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
         guest = rig.session(CLAUDE, pid=process.pid)
         rig.send("please look")
@@ -320,10 +315,8 @@ def test_another_process_with_the_number_of_a_session_is_not_it(daemon: Served) 
 
 
 @pytest.mark.parametrize("has_edge", [False, True], ids=["hooks", "edge"])
-def test_record_of_an_earlier_version_proves_no_process(daemon: Served, *, has_edge: bool) -> None:
+def test_record_of_an_earlier_version_proves_no_process(daemon: Served, rig: DaemonFixture, *, has_edge: bool) -> None:
     """It does not say which process it means: a connection that may come back keeps the session, a number does not."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest = rig.session(CLAUDE)
     with ExitStack() as stack:
         agent = stack.enter_context(guest.agent()) if has_edge else None
@@ -342,10 +335,8 @@ def test_record_of_an_earlier_version_proves_no_process(daemon: Served, *, has_e
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"key": 5}', b"\xff" * 100])
-def test_a_damaged_record_of_a_session_costs_only_that(daemon: Served, damage: bytes) -> None:
+def test_a_damaged_record_of_a_session_costs_only_that(daemon: Served, rig: DaemonFixture, damage: bytes) -> None:
     """Whatever stands in the file: the daemon starts, and the session is known again by its next hook."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest = rig.session(CLAUDE)
     guest.prompt()
     kill_settled(rig)
@@ -361,11 +352,9 @@ def test_a_damaged_record_of_a_session_costs_only_that(daemon: Served, damage: b
 
 @pytest.mark.parametrize("kind", [CLAUDE, GEMINI], ids=lambda kind: kind.name)
 def test_another_conversation_of_the_process_proves_nothing_of_the_one_before_the_restart(
-    daemon: Served, kind: Kind
+    daemon: Served, rig: DaemonFixture, kind: Kind
 ) -> None:
     """It was cleared while no daemon was there to hear of it: its calls follow from nothing that the first one had."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest = rig.session(kind, "first")
     with guest.agent() as agent:
         guest.prompt(turn="t1")
@@ -382,11 +371,9 @@ def test_another_conversation_of_the_process_proves_nothing_of_the_one_before_th
 
 @every_host
 def test_prompt_before_the_edge_is_back_lets_go_of_what_a_tool_gave_in_the_turn_before(
-    daemon: Served, kind: Kind
+    daemon: Served, rig: DaemonFixture, kind: Kind
 ) -> None:
     """That turn was interrupted: the end of the next one, heard with the edge, is no sign that its result was read."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest = rig.session(kind)
     with guest.agent() as agent:
         guest.prompt(turn="t1")
@@ -403,10 +390,8 @@ def test_prompt_before_the_edge_is_back_lets_go_of_what_a_tool_gave_in_the_turn_
             assert repeat["repeat"]
 
 
-def test_stop_proves_nothing_of_an_edge_that_came_back_after_another_one(daemon: Served) -> None:
+def test_stop_proves_nothing_of_an_edge_that_came_back_after_another_one(daemon: Served, rig: DaemonFixture) -> None:
     """That the session works is known by a call of the first edge; in which turn the second had its result, is not."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest = rig.session(CLAUDE)
     with guest.agent() as one, guest.agent() as two:
         guest.prompt(turn="t1")
@@ -422,10 +407,10 @@ def test_stop_proves_nothing_of_an_edge_that_came_back_after_another_one(daemon:
         assert rig.state(message, CLAUDE.name) == "offered"
 
 
-def test_turn_that_goes_on_before_the_edge_is_back_proves_what_a_tool_gave_in_it(daemon: Served) -> None:
+def test_turn_that_goes_on_before_the_edge_is_back_proves_what_a_tool_gave_in_it(
+    daemon: Served, rig: DaemonFixture
+) -> None:
     """It was not interrupted: that a hook of it was quicker than the edge takes no proof away."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest = rig.session(CLAUDE)
     with guest.agent() as agent:
         guest.prompt(turn="t1")
@@ -443,11 +428,9 @@ def test_turn_that_goes_on_before_the_edge_is_back_proves_what_a_tool_gave_in_it
 @pytest.mark.parametrize("is_hooked", [False, True], ids=["", "hooked"])
 @pytest.mark.parametrize("is_back", [False, True], ids=["away", "back"])
 def test_call_that_is_cancelled_around_a_restart_is_proven_by_nothing(
-    daemon: Served, *, is_hooked: bool, is_back: bool
+    daemon: Served, rig: DaemonFixture, *, is_hooked: bool, is_back: bool
 ) -> None:
     """Its answer was on the way when the host gave it up: whoever gives a call up ignores its answer."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest = rig.session(CLAUDE)
     with guest.agent() as agent:
         if is_hooked:
@@ -467,10 +450,10 @@ def test_call_that_is_cancelled_around_a_restart_is_proven_by_nothing(
         assert again["delivery_id"]
 
 
-def test_result_that_opencode_had_not_reported_is_proven_by_no_conversation_after_a_restart(daemon: Served) -> None:
+def test_result_that_opencode_had_not_reported_is_proven_by_no_conversation_after_a_restart(
+    daemon: Served, rig: DaemonFixture
+) -> None:
     """It was taken for the last active one's, and whose it was is not told any more: the other one may have had it."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     first, second = rig.session(OPENCODE, "ses_1", turn="t1"), rig.session(OPENCODE, "ses_2", turn="t2")
     with second.agent() as agent:
         second.run(HookMoment.PROMPT, prompt="go")
@@ -497,10 +480,10 @@ def test_whatever_has_the_name_of_a_record_does_not_hold_up_the_start(daemon: Se
     assert DaemonFixture(daemon).sessions() == []
 
 
-def test_a_restarted_daemon_does_not_take_a_working_qwen_for_idle(daemon: Served, tmp_path: Path) -> None:
+def test_a_restarted_daemon_does_not_take_a_working_qwen_for_idle(
+    daemon: Served, rig: DaemonFixture, tmp_path: Path
+) -> None:
     """Its own inbox is read after the turn: the next tool call must get the message, and only its own turn prove it."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest = rig.session(QWEN)
     address = tmp_path / "peer"
     env = {"QWEN_CODE_MESSAGING_SOCKET": str(address), "QWEN_CODE_MESSAGING_TOKEN": "t"}
@@ -521,10 +504,8 @@ def test_a_restarted_daemon_does_not_take_a_working_qwen_for_idle(daemon: Served
     assert rig.state(message, QWEN.name) == "seen"
 
 
-def test_a_session_is_known_again_after_a_restart(daemon: Served) -> None:
+def test_a_session_is_known_again_after_a_restart(daemon: Served, rig: DaemonFixture) -> None:
     """From its record, the edge that comes back and the next hook: the same key, its ways and its presence."""
-    daemon.start()
-    rig = DaemonFixture(daemon)
     guest = rig.session(CLAUDE)
     with guest.agent() as agent:
         guest.prompt()

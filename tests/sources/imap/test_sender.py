@@ -205,14 +205,6 @@ async def test_an_answer_leaves_over_a_private_way(tmp_path: Path, security: Sec
         assert len(private.mails) == 1
 
 
-async def test_a_server_without_a_private_way_gets_no_password(sink: Sink) -> None:
-    """Whoever sits between could have taken the offer away."""
-    chosen = through(settings(sink), sink.port, "starttls")
-    with pytest.raises(HarkenError):
-        await sender_of(chosen).send(reply_to(heard(ASKED)))
-    assert sink.signed_in == []
-
-
 async def test_nobody_there_is_a_reason_to_try_again(sink: Sink) -> None:
     """The network is away for a while."""
     gone = through(settings(sink), 1, "none")
@@ -232,38 +224,26 @@ async def test_an_answer_leaves_through_a_relay_that_wants_no_sign_in() -> None:
         assert len(relay.mails) == 1
 
 
-async def test_a_server_that_offers_no_sign_in_is_not_called_unreachable() -> None:
-    """It answered: looking at the network would be in vain, and the setting that helps is named."""
-    with sinking(has_auth=False) as relay, pytest.raises(NeedsPerson) as raised:
-        await sender_of(settings(relay)).send(reply_to(heard(ASKED)))
-    assert raised.value.message == "127.0.0.1 offers no way to sign in."
-    assert 'smtp_auth = "none"' in raised.value.hint
-    assert relay.mails == []
-
-
-async def test_a_server_that_offers_no_starttls_is_not_called_unreachable(sink: Sink) -> None:
-    """Whoever sits between may have taken the offer away, so it is a person who decides."""
-    chosen = through(settings(sink), sink.port, "starttls")
-    with pytest.raises(NeedsPerson, match="offers no STARTTLS") as raised:
-        await sender_of(chosen).send(reply_to(heard(ASKED)))
-    assert "smtp_security" in raised.value.hint
-
-
-async def test_a_server_that_wants_a_sign_in_after_all_waits_for_a_person(sink: Sink) -> None:
-    """The mail is not lost over a setting: it leaves when the setting is right."""
-    chosen = through(settings(sink), sink.port, "none", has_auth=False)
-    with pytest.raises(NeedsPerson, match=r"127\.0\.0\.1 wants a sign-in: 530 sign in first") as raised:
-        await sender_of(chosen).send(reply_to(heard(ASKED)))
-    assert 'smtp_auth = "login"' in raised.value.hint
-    assert sink.signed_in == []
-
-
-async def test_a_server_that_does_not_speak_tls_is_not_called_unreachable(sink: Sink) -> None:
-    """The port of STARTTLS was taken for that of TLS: the most usual slip."""
-    chosen = through(settings(sink), sink.port, "tls")
-    with pytest.raises(Unavailable, match="answers, and not with TLS") as raised:
-        await sender_of(chosen).send(reply_to(heard(ASKED)))
-    assert "smtp_port" in raised.value.hint
+@pytest.mark.parametrize(
+    ("security", "offers_auth", "uses_auth", "kind", "said", "setting"),
+    [
+        ("none", False, True, NeedsPerson, r"127\.0\.0\.1 offers no way to sign in\.", 'smtp_auth = "none"'),
+        ("starttls", True, True, NeedsPerson, "offers no STARTTLS", "smtp_security"),
+        ("none", True, False, NeedsPerson, r"127\.0\.0\.1 wants a sign-in: 530 sign in first", 'smtp_auth = "login"'),
+        ("tls", True, True, Unavailable, "answers, and not with TLS", "smtp_port"),
+    ],
+    ids=["no sign-in", "no STARTTLS", "a sign-in after all", "no TLS"],
+)
+async def test_a_server_that_answers_otherwise_than_it_is_set_is_not_called_unreachable(
+    security: Security, *, offers_auth: bool, uses_auth: bool, kind: type[HarkenError], said: str, setting: str
+) -> None:
+    """Looking at the network would be in vain: the setting that helps is named. It gets neither mail nor password."""
+    with sinking(has_auth=offers_auth) as server:
+        sender = sender_of(through(settings(server), server.port, security, has_auth=uses_auth))
+        with pytest.raises(kind, match=said) as raised:
+            await sender.send(reply_to(heard(ASKED)))
+    assert setting in raised.value.hint
+    assert (server.mails, server.signed_in) == ([], [])
 
 
 async def test_a_certificate_that_is_not_believed_is_named(tmp_path: Path) -> None:
