@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harken.cli.demo import Stage
 from harken.cli.output import Screen, clock_time, cut, json_text, name_of, sender_of, width_of, wrapped
 from harken.display import author_name, one_line, reader_name, task_sender_name, visible
 from harken.model import timestamp
@@ -122,3 +123,13 @@ def test_a_long_value_does_not_push_the_last_column_off_the_terminal(
     assert short.endswith("default")
     assert long.endswith("~/.harken/config")
     assert ("…" in long, width_of(long) <= 80) == (is_cut, is_cut)
+
+
+def test_the_demonstration_breaks_no_word_where_the_terminal_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is the first thing that a newcomer sees, often at 80 columns."""
+    Stage(pause=0, is_quiet=False, width=40).line("agent", "calls again on the same connection; that started a daemon")
+    assert capsys.readouterr().out.splitlines() == [
+        "  agent   calls again on the same",
+        "          connection; that started a",
+        "          daemon",
+    ]

@@ -23,12 +23,14 @@ import click
 
 from harken.cli.hints import at_home
 from harken.cli.invocation import Invocation
+from harken.cli.output import width_of, wrapped
 from harken.cli.verbs import verb
 from harken.errors import HarkenError
 from harken.testing import CallFailed, DaemonProcess, EdgeClient
 
 AGENT = "demo-agent"
 BURST = 5
+MARGIN = " " * 10  # two, the name of who speaks, and one
 PAUSE_SECONDS = 1.2
 REPLY_SECONDS = 10.0
 
@@ -45,6 +47,7 @@ class Stage:
 
     pause: float
     is_quiet: bool
+    width: int = 0  # of the terminal, 0 for a pipe
     measured: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def scene(self, title: str) -> None:
@@ -53,7 +56,10 @@ class Stage:
         self._say(click.style(title, bold=True))
 
     def line(self, who: str, text: str) -> None:
-        """Say one thing."""
+        """Say one thing; on a terminal that is too narrow for it, in lines below one another."""
+        room = self.width - len(MARGIN)
+        if self.width and width_of(click.unstyle(text)) > room:
+            text = f"\n{MARGIN}".join(wrapped(click.unstyle(text), room))
         self._say(f"  {click.style(f'{who:<7}', fg='cyan')} {text}")
         if not self.is_quiet:
             time.sleep(self.pause)
@@ -78,7 +84,7 @@ def demo(asked: Invocation, *, fast: bool) -> None:
     A real daemon and a real agent connection: a message reaches a busy agent, a waiting one gets it at once, and the
     daemon is killed in between without loss. With --json only what was measured is printed.
     """
-    stage = Stage(0.0 if fast else PAUSE_SECONDS, asked.as_json)
+    stage = Stage(0.0 if fast else PAUSE_SECONDS, asked.as_json, asked.screen.width)
     with _stage_home() as home:
         _play(stage, home)
     stage.scene("Done. The daemon is stopped and its home is removed.")
@@ -158,7 +164,7 @@ def _killed(stage: Stage, daemon: DaemonProcess, agent: EdgeClient) -> None:
             break
         got += [item["message_id"] for item in items]
     pid = DaemonProcess(daemon.home).facts["pid"]
-    stage.line("agent", f"calls again on the same connection; its edge started a new daemon (process {pid})")
+    stage.line("agent", f"calls again on the same connection; that started a new daemon (process {pid})")
     if got != accepted:
         raise DemoFailed(f"{len(accepted)} messages were accepted and {len(got)} delivered.", "Please report this.")
     stage.line("agent", click.style(f"has all {len(got)}, in order, none twice", fg="green"))
