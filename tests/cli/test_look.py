@@ -289,6 +289,13 @@ def test_help_names_every_verb_without_a_daemon(tmp_path: Path) -> None:
     assert not bare.home.exists()
 
 
+@pytest.mark.parametrize("words", [("help",), ("-h",), ("help", "send"), ("send", "-h")])
+def test_help_is_found_however_people_ask_for_it(rig: Rig, words: tuple[str, ...]) -> None:
+    """The first word that a newcomer types is often one of these."""
+    verb = [word for word in words if word == "send"]
+    assert rig.ok(*words) == rig.ok(*verb, "--help")
+
+
 def test_harken_alone_says_how_to_begin_and_help_begins_with_every_day(rig: Rig) -> None:
     """A newcomer reads a few lines; whoever looks for a command finds the usual ones first."""
     lines = rig.ok().splitlines()

@@ -88,7 +88,7 @@ def _show(screen: Screen, found: Result, view: str) -> None:
     elif view == "open":
         left = found["counts"]["open"] - len(found["conversations"])
         more = f"{left} more. " if left > 0 else ""
-        note_to_person(f"{more}Read one: harken read ID. Be done with it: harken done ID. Later: harken snooze ID")
+        note_to_person(f"{more}Read: harken read ID. Done: harken done ID. Later: harken snooze ID")
 
 
 def _row(each: Result) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ START: Final = (
     ("demo", "all of it in a minute"),
 )
 TAB_CHARS, WHOLE_CHARS = 45, 200  # how much of a verb's help is shown at the Tab key, and in a list of commands
+SETTINGS: Final[Mapping[str, Any]] = MappingProxyType({"max_content_width": 100, "help_option_names": ["--help", "-h"]})
 CLOSE: Final = 0.5  # how alike a word must be to be the one that was meant
 COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
@@ -260,7 +261,12 @@ class Verbs(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb, or say which one was probably meant."""
+        """Find the verb, or say which one was probably meant; `help` is what many people type first."""
+        if args and args[0] == "help":
+            if not args[1:]:
+                click.echo(context.get_help())
+                context.exit()
+            args = [*args[1:], "--help"]
         if args and not args[0].startswith("-") and self.get_command(context, args[0]) is None:
             from difflib import get_close_matches
 
@@ -283,7 +289,7 @@ class Verbs(click.Group):
         return command.get_short_help_str(WHOLE_CHARS) if command else ""
 
 
-@click.group(cls=Verbs, params=verb_options(), invoke_without_command=True, context_settings={"max_content_width": 100})
+@click.group(cls=Verbs, params=verb_options(), invoke_without_command=True, context_settings=SETTINGS)
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.pass_context
 def harken(context: click.Context, /, **_options: object) -> None:
