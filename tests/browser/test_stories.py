@@ -219,7 +219,7 @@ def test_from_a_full_list_to_what_is_for_you(site: Site, visit: Callable[[], Vis
     expect(here.rows).to_have_count(62)
     here.interrupt()
     here.window.page.get_by_role("link", name="For you", exact=True).press("Enter")
-    here.window.page.wait_for_url("**view=yours")
+    here.window.page.wait_for_url("**view=for-you")
     here.window.ready()
     assert texts(here.rows) == ["Can you look?"]
     expect(here.row("Can you look?")).to_contain_text("person")

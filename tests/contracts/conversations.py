@@ -24,7 +24,12 @@ from harken.model import (
     Trust,
 )
 from harken.store.contract import Store
-from harken.store.contract.conversations import ConversationKey, ConversationState, ConversationView, MailConversation
+from harken.store.contract.conversations import (
+    ConversationKey,
+    ConversationState,
+    ConversationSummary,
+    ConversationView,
+)
 from harken.store.contract.retention import Limits
 from harken.store.contract.timeline import TimelineScope
 from harken.testing import FakeClock
@@ -49,7 +54,7 @@ def own(text: str, thread: str) -> NewMessage:
 
 async def listed(
     store: Store, clock: FakeClock, view: ConversationView = ConversationView.OPEN, *, before: int = 0
-) -> Sequence[MailConversation]:
+) -> Sequence[ConversationSummary]:
     """Return what a view shows."""
     return await store.conversations.list(view, MANY, at=clock.now(), before=before)
 
@@ -100,7 +105,7 @@ class ConversationSuite(StoreSuite):
         assert await store.conversations.put([CHAT, BUILD], ConversationState.DONE) == 1
         assert await store.conversations.put([CHAT], ConversationState.DONE) == 0
         assert (await threads(store, clock), await threads(store, clock, ConversationView.DONE)) == ([], ["chat"])
-        assert [event.data for event in journal.of("sorted")] == [
+        assert [event.data for event in journal.of("triage")] == [
             {"message_id": first.message.id, "state": "done", "until": None}
         ]
         await store.messages.append([said("two")])
@@ -155,7 +160,7 @@ class ConversationSuite(StoreSuite):
         await store.conversations.put([CHAT], ConversationState.OPEN)
         assert await threads(store, clock, ConversationView.UNREAD) == ["build"]
 
-    async def test_yours_are_answers_questions_and_people_who_may_wake(self, store: Store, clock: FakeClock) -> None:
+    async def test_for_you_are_answers_questions_and_people_who_may_wake(self, store: Store, clock: FakeClock) -> None:
         """What a machine announces is for agents first; what a person wants of you is not."""
         built = replace(said("built", BUILD), attention=Attention.PROMPT)
         quiet = [built, replace(said("spam", replace(CHAT, thread="spam")), trust=Trust.UNKNOWN)]
@@ -163,7 +168,7 @@ class ConversationSuite(StoreSuite):
         answer = said("so", ConversationKey(source="local", thread="order"), mailbox=REPLIES)
         waking = said("hello")
         await store.messages.append([*quiet, asked, answer, waking])
-        assert await threads(store, clock, ConversationView.YOURS) == ["chat", "order", "asked"]
+        assert await threads(store, clock, ConversationView.FOR_YOU) == ["chat", "order", "asked"]
         assert [each.key.thread for each in await listed(store, clock) if each.is_asked] == ["asked"]
 
     async def test_retention_takes_messages_out_of_their_conversation(self, store: Store, clock: FakeClock) -> None:

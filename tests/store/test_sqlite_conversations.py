@@ -8,7 +8,7 @@ from typing import Final
 
 from harken.model import INBOX, OWNER_ID
 from harken.store.contract.conversations import ConversationView
-from harken.store.sql.conversations import OF_STATE, UNREAD, YOURS
+from harken.store.sql.conversations import OF_STATE, UNREAD, FOR_YOU
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect, migrations, prepare_file
 from harken.testing import FakeClock
@@ -55,7 +55,7 @@ def test_unread_of_a_long_conversation_is_counted_through_the_index(tmp_path: Pa
     """A chat of years must cost a list as much as one of today: a comparison that leaves the index reads all of it."""
     prepare_file(tmp_path / "harken.db")
     with closing(connect(str(tmp_path / "harken.db"))) as connection:
-        for sql in (OF_STATE, UNREAD, YOURS):
+        for sql in (OF_STATE, UNREAD, FOR_YOU):
             named = {"state": "open", "before": 9, "limit": 9}
             plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", named)]
             assert "SEARCH t USING INDEX messages_by_thread (source=? AND <expr>=?)" in plan

@@ -37,7 +37,7 @@ def test_row_says_who_how_often_and_what_and_leads_to_the_messages(browser: Brow
 def test_what_is_done_can_be_undone_by_what_the_answer_says(browser: Browser) -> None:
     """A slip of the hand must cost nothing, several at once included."""
     refs = [node.attributes["data-ref"] or "" for node in browser.page("/conversations").css(".row")]
-    told = browser.post("/do/sort", {"what": "done", "refs": ",".join(refs)}, is_part=True)
+    told = browser.post("/do/triage", {"what": "done", "refs": ",".join(refs)}, is_part=True)
     assert "2 conversations are done." in told.text
     assert not browser.page("/conversations").css(".row")
     back = one(LexborHTMLParser(told.text), "input[name=back]").attributes["value"] or ""
@@ -49,10 +49,10 @@ def test_what_is_done_can_be_undone_by_what_the_answer_says(browser: Browser) ->
 @pytest.mark.parametrize(
     ("path", "fields"),
     [
-        ("/do/sort", {"what": "done", "refs": ""}),
-        ("/do/sort", {"what": "burn", "refs": "1"}),
-        ("/do/sort", {"what": "snooze", "refs": "1", "until": "soon"}),
-        ("/do/sort", {"what": "snooze", "refs": "1", "until": "2001-01-01T00:00:00Z"}),
+        ("/do/triage", {"what": "done", "refs": ""}),
+        ("/do/triage", {"what": "burn", "refs": "1"}),
+        ("/do/triage", {"what": "snooze", "refs": "1", "until": "soon"}),
+        ("/do/triage", {"what": "snooze", "refs": "1", "until": "2001-01-01T00:00:00Z"}),
         ("/do/undo", {"back": "m-nothing open"}),
         ("/do/allow", {"ref": "m-nothing"}),
     ],

@@ -20,7 +20,7 @@ from harken.display import one_line
 from harken.model import timestamp
 from harken.times import LENGTHS
 
-VIEWS = ("open", "unread", "yours", "snoozed", "done", "sent")
+VIEWS = ("open", "unread", "for-you", "snoozed", "done", "sent")
 NAME_WIDTH = 20
 
 _open = click.argument("refs", nargs=-1, required=True, metavar="ID...", shell_complete=completer("conversations"))

@@ -253,7 +253,7 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
             "limit": ("--limit", 50, "At most this many."),
         },
         "conversations": {
-            "view": ("--view", "open", "Which: `open`, `unread`, `yours` (for you), `snoozed`, `done` or `sent`."),
+            "view": ("--view", "open", "Which: `open`, `unread`, `for-you`, `snoozed`, `done` or `sent`."),
             "limit": ("--limit", 20, "At most this many."),
             "before": ("--before", 0, "Only what follows this position."),
         },

@@ -22,13 +22,13 @@ from harken.store.contract.conversations import (
     ConversationCounts,
     ConversationKey,
     ConversationState,
+    ConversationSummary,
     ConversationView,
-    MailConversation,
 )
 from harken.store.contract.timeline import TimelineScope
 from harken.times import LENGTHS
 
-__all__ = ["ConversationCounts", "ConversationState", "Conversations", "MailConversation", "SortedConversation"]
+__all__ = ["ConversationCounts", "ConversationState", "ConversationSummary", "Conversations", "TriageResult"]
 
 MAX_LISTED: Final = 200
 MAX_AT_ONCE: Final = 200
@@ -37,11 +37,11 @@ DEFAULT_SNOOZE: Final = timedelta(hours=3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SortedConversation:
+class TriageResult:
     """A conversation that was put somewhere, and where it was before: what an undo needs."""
 
     message: MessageId
-    conversation: MailConversation  # as it was
+    conversation: ConversationSummary  # as it was
     state: ConversationState
     until: datetime | None = None
 
@@ -53,7 +53,7 @@ class Conversations:
         self._store = store
         self._clock = clock
 
-    async def list(self, view: str = "open", *, before: int = 0, limit: int = 50) -> Sequence[MailConversation]:
+    async def list(self, view: str = "open", *, before: int = 0, limit: int = 50) -> Sequence[ConversationSummary]:
         """Return conversations, the newest first; `before` is the position of the last one that is known."""
         try:
             which = ConversationView(view)
@@ -67,18 +67,18 @@ class Conversations:
         """Return how many conversations there are in each state now."""
         return await self._store.conversations.counts(self._clock.now())
 
-    async def of(self, ref: str) -> MailConversation:
+    async def of(self, ref: str) -> ConversationSummary:
         """Return the conversation of a message."""
         [found] = (await self._found([ref])).values()
         return found
 
-    async def done(self, caller: Caller, refs: Sequence[str]) -> Sequence[SortedConversation]:
+    async def done(self, caller: Caller, refs: Sequence[str]) -> Sequence[TriageResult]:
         """Be done with conversations: they leave the list until somebody writes in them. What is in them is seen."""
         return await self._put(caller, refs, ConversationState.DONE, None)
 
     async def snooze(
         self, caller: Caller, refs: Sequence[str], *, seconds: float | None = None, until: datetime | None = None
-    ) -> Sequence[SortedConversation]:
+    ) -> Sequence[TriageResult]:
         """Put conversations off, for a while or until a time; without either for three hours."""
         caller.require_owner("sort your conversations")
         if seconds is not None and until is not None:
@@ -90,11 +90,11 @@ class Conversations:
             raise UserError("That time has passed.", f"Say for how long ({LENGTHS}), or a time in the future.")
         return await self._put(caller, refs, ConversationState.SNOOZED, until)
 
-    async def reopen(self, caller: Caller, refs: Sequence[str]) -> Sequence[SortedConversation]:
+    async def reopen(self, caller: Caller, refs: Sequence[str]) -> Sequence[TriageResult]:
         """Put conversations back into the list: the undo of `done` and `snooze`."""
         return await self._put(caller, refs, ConversationState.OPEN, None)
 
-    async def mark(self, caller: Caller, refs: Sequence[str], *, is_unread: bool) -> Sequence[MailConversation]:
+    async def mark(self, caller: Caller, refs: Sequence[str], *, is_unread: bool) -> Sequence[ConversationSummary]:
         """Let conversations count as unread until they are read again; or have read them."""
         caller.require_owner("sort your conversations")
         found = list((await self._found(refs)).values())
@@ -106,7 +106,7 @@ class Conversations:
 
     async def _put(
         self, caller: Caller, refs: Sequence[str], state: ConversationState, until: datetime | None
-    ) -> Sequence[SortedConversation]:
+    ) -> Sequence[TriageResult]:
         caller.require_owner("sort your conversations")
         found = await self._found(refs)
         keys = [each.key for each in found.values()]
@@ -114,7 +114,7 @@ class Conversations:
             await self._see(keys)
         await self._store.conversations.put(keys, state, until=until)
         return [
-            SortedConversation(message=message, conversation=each, state=state, until=until)
+            TriageResult(message=message, conversation=each, state=state, until=until)
             for message, each in found.items()
         ]
 
@@ -123,7 +123,7 @@ class Conversations:
             scope = TimelineScope(source=key.source, thread=key.thread)
             await mark_seen(self._store, scope, evidence="done")
 
-    async def _found(self, refs: Sequence[str]) -> Mapping[MessageId, MailConversation]:
+    async def _found(self, refs: Sequence[str]) -> Mapping[MessageId, ConversationSummary]:
         """Return the conversations of messages, each once; raises before anything is changed."""
         if not refs:
             raise UserError("Which conversation?", "Name a message of it, as `harken conversations` shows it.")

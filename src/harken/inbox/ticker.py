@@ -140,7 +140,7 @@ def _others(event: Event) -> Iterator[tuple[str, _Fields]]:
     if event.kind in _OF_AUTOMATION:
         name, fields = _OF_AUTOMATION[event.kind]
         yield name, {field: event.data[field] for field in fields}
-    elif event.kind == "sorted":
+    elif event.kind == "triage":
         yield CONVERSATION_CHANGED, {field: event.data[field] for field in ("message_id", "state")}
     elif event.kind in ("paused", "resumed", "rules"):
         yield RULES_CHANGED, {"change": event.kind, "mailbox": None}

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import msgspec
 
 from harken.errors import UserError
-from harken.inbox.conversations import LONGEST_SNOOZE, MailConversation, SortedConversation
+from harken.inbox.conversations import LONGEST_SNOOZE, ConversationSummary, TriageResult
 from harken.verbs import shapes
 from harken.verbs.verb import Arguments, CallContext, Verb, about, position
 
@@ -17,7 +17,7 @@ from harken.verbs.verb import Arguments, CallContext, Verb, about, position
 class ListConversations(Arguments):
     """Show conversations, the newest first: a chat, a thread, a pull request, an alert with its repeats."""
 
-    view: Annotated[str, about("Which: `open`, `unread`, `yours` (for you), `snoozed`, `done` or `sent`.")] = "open"
+    view: Annotated[str, about("Which: `open`, `unread`, `for-you`, `snoozed`, `done` or `sent`.")] = "open"
     limit: Annotated[int, about("At most this many.")] = 20
     before: Annotated[int, position("Only what follows this position.")] = 0
 
@@ -62,16 +62,16 @@ async def _conversations(context: CallContext, a: ListConversations) -> object:
 
 
 async def _done(context: CallContext, a: FinishConversations) -> object:
-    return _sorted(await context.conversations.done(context.caller, a.refs))
+    return _triaged(await context.conversations.done(context.caller, a.refs))
 
 
 async def _snooze(context: CallContext, a: SnoozeConversations) -> object:
     until = _moment(a.until) if a.until else None
-    return _sorted(await context.conversations.snooze(context.caller, a.refs, seconds=a.seconds, until=until))
+    return _triaged(await context.conversations.snooze(context.caller, a.refs, seconds=a.seconds, until=until))
 
 
 async def _reopen(context: CallContext, a: ReopenConversations) -> object:
-    return _sorted(await context.conversations.reopen(context.caller, a.refs))
+    return _triaged(await context.conversations.reopen(context.caller, a.refs))
 
 
 async def _unread(context: CallContext, a: MarkConversations) -> object:
@@ -79,7 +79,7 @@ async def _unread(context: CallContext, a: MarkConversations) -> object:
     return {"conversations": [conversation(each) | {"is_unread": not a.is_read} for each in found]}
 
 
-def conversation(value: MailConversation) -> dict[str, object]:
+def conversation(value: ConversationSummary) -> dict[str, object]:
     """Return a conversation as people and programs are told of it."""
     return {
         "source": value.key.source,
@@ -95,7 +95,7 @@ def conversation(value: MailConversation) -> dict[str, object]:
     }
 
 
-def _sorted(found: Sequence[SortedConversation]) -> Mapping[str, object]:
+def _triaged(found: Sequence[TriageResult]) -> Mapping[str, object]:
     return {
         "conversations": [
             {

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 
 from harken.automation import ActionState
 from harken.errors import UserError
-from harken.inbox.conversations import MailConversation
+from harken.inbox.conversations import ConversationSummary
 from harken.model import LOCAL, Message, Trust, timestamp
 from harken.sources.source import SourceReport, SourceState
 from harken.verbs import shapes
@@ -121,7 +121,7 @@ def _source(report: SourceReport) -> Need:
     )
 
 
-def _strangers(conversations: Sequence[MailConversation], decided: Collection[tuple[str, str]]) -> Iterator[Need]:
+def _strangers(conversations: Sequence[ConversationSummary], decided: Collection[tuple[str, str]]) -> Iterator[Need]:
     """Yield each sender about whom nothing was decided once, with the newest that they said."""
     seen: set[tuple[str, str]] = set()
     for each in conversations:

@@ -32,11 +32,11 @@ class ConversationState(StrEnum):
 
 
 class ConversationView(StrEnum):
-    """Which conversations are listed. `UNREAD` and `YOURS` are parts of `OPEN`."""
+    """Which conversations are listed. `UNREAD` and `FOR_YOU` are parts of `OPEN`."""
 
     OPEN = "open"
     UNREAD = "unread"
-    YOURS = "yours"
+    FOR_YOU = "for-you"
     SNOOZED = "snoozed"
     DONE = "done"
     SENT = "sent"
@@ -51,7 +51,7 @@ class ConversationKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MailConversation:
+class ConversationSummary:
     """A conversation: how many messages it has, the newest of them, and where the person put it.
 
     `unread` is counted among its newest `MAX_UNREAD_COUNTED`. `is_marked`: it counts as unread, because the person
@@ -82,14 +82,14 @@ class ConversationStore(Protocol):
 
     async def list(
         self, view: ConversationView, limit: int, *, at: datetime, before: int = 0
-    ) -> Sequence[MailConversation]:
+    ) -> Sequence[ConversationSummary]:
         """Return conversations, the newest first; those whose time has come at `at` precede the open ones.
 
         With `before`, what follows that position. Of `SNOOZED`, those that are due first come first.
         """
         ...
 
-    async def of(self, messages: Collection[MessageId]) -> Mapping[MessageId, MailConversation]:
+    async def of(self, messages: Collection[MessageId]) -> Mapping[MessageId, ConversationSummary]:
         """Return the conversations of some messages; mail for tasks is in none."""
         ...
 
@@ -102,10 +102,10 @@ class ConversationStore(Protocol):
     ) -> int:
         """Put conversations where the person wants them; return how many were elsewhere. Idempotent.
 
-        Journals `sorted` for each, with its newest message. One that is done is not marked as unread any more.
+        Journals `triage` for each, with its newest message. One that is done is not marked as unread any more.
         """
         ...
 
     async def mark(self, keys: Collection[ConversationKey], *, is_unread: bool) -> int:
-        """Let conversations count as unread, or no longer; return how many did not. Idempotent. Journals `sorted`."""
+        """Let conversations count as unread, or no longer; return how many did not. Idempotent. Journals `triage`."""
         ...

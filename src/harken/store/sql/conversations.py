@@ -13,8 +13,8 @@ from harken.store.contract.conversations import (
     ConversationCounts,
     ConversationKey,
     ConversationState,
+    ConversationSummary,
     ConversationView,
-    MailConversation,
 )
 from harken.store.sql.transaction import (
     COLUMNS,
@@ -54,7 +54,7 @@ _WALKED = _SELECT.format(
 )
 OF_STATE = f"{_ROWS} WHERE c.state = :state AND c.last_n < :before ORDER BY c.last_n DESC LIMIT :limit"
 UNREAD = f"{_WALKED} WHERE c.is_marked OR {_UNREAD} > 0 ORDER BY c.last_n DESC LIMIT :limit"
-YOURS = f"""{_WALKED}
+FOR_YOU = f"""{_WALKED}
 WHERE m.mailbox = '{REPLIES}' OR {_ASKED} OR (m.attention = 'wake' AND m.trust <> 'unknown' AND m.source <> 'local')
 ORDER BY c.last_n DESC LIMIT :limit
 """
@@ -79,7 +79,7 @@ SELECT m.id FROM conversations c JOIN messages m ON m.n = c.last_n WHERE c.sourc
 
 def listed(
     connection: SqlConnection, view: ConversationView, limit: int, *, at: datetime, before: int
-) -> list[MailConversation]:
+) -> list[ConversationSummary]:
     """Return conversations, the newest first."""
     state = ConversationState.OPEN if view in _PARTS else ConversationState(view.value)
     named = {"state": state.value, "before": before or MAX, "limit": limit, "at": to_micros(at)}
@@ -94,13 +94,13 @@ def listed(
 _PARTS: Final[Mapping[ConversationView, str]] = {
     ConversationView.OPEN: OF_STATE,
     ConversationView.UNREAD: UNREAD,
-    ConversationView.YOURS: YOURS,
+    ConversationView.FOR_YOU: FOR_YOU,
 }
 
 
-def of_messages(connection: SqlConnection, messages: Collection[MessageId]) -> dict[MessageId, MailConversation]:
+def of_messages(connection: SqlConnection, messages: Collection[MessageId]) -> dict[MessageId, ConversationSummary]:
     """Return the conversations of some messages."""
-    found: dict[MessageId, MailConversation] = {}
+    found: dict[MessageId, ConversationSummary] = {}
     for message in messages:
         key = connection.execute(KEY, (message,)).fetchone()
         row = connection.execute(BY_KEY, key).fetchone() if key else None
@@ -151,16 +151,16 @@ def replay(tx: Transaction, message: str, state: str, until: datetime | None) ->
 def _note(tx: Transaction, key: ConversationKey, state: str, until: datetime | None) -> None:
     [message] = tx.execute(NEWEST, (key.source, key.thread)).fetchone() or [""]
     until_text = None if until is None else timestamp(until)
-    tx.note("sorted", {"message_id": message, "state": state, "until": until_text})
+    tx.note("triage", {"message_id": message, "state": state, "until": until_text})
 
 
-def _read(connection: SqlConnection, sql: str, named: Mapping[str, object]) -> list[MailConversation]:
+def _read(connection: SqlConnection, sql: str, named: Mapping[str, object]) -> list[ConversationSummary]:
     return [_conversation(row) for row in connection.execute(sql, named)]
 
 
-def _conversation(row: Sequence[Any]) -> MailConversation:
+def _conversation(row: Sequence[Any]) -> ConversationSummary:
     source, thread, count, state, until, is_marked, last_n, unread, is_asked = row[MESSAGE_WIDTH:]
-    return MailConversation(
+    return ConversationSummary(
         key=ConversationKey(source=source, thread=thread),
         newest=from_row(row),
         count=count,
@@ -182,11 +182,11 @@ class SqlConversations:
 
     async def list(
         self, view: ConversationView, limit: int, *, at: datetime, before: int = 0
-    ) -> Sequence[MailConversation]:
+    ) -> Sequence[ConversationSummary]:
         """Return conversations, the newest first."""
         return await self._readers.run(lambda db: listed(db, view, limit, at=at, before=before))
 
-    async def of(self, messages: Collection[MessageId]) -> Mapping[MessageId, MailConversation]:
+    async def of(self, messages: Collection[MessageId]) -> Mapping[MessageId, ConversationSummary]:
         """Return the conversations of some messages."""
         return await self._readers.run(lambda db: of_messages(db, messages))
 

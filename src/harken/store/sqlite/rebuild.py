@@ -248,7 +248,7 @@ class Rebuild:
                 self._task(tx, said)
             case "settled":
                 tx.execute(questions.SETTLE, (said["message_id"],))
-            case "sorted":
+            case "triage":
                 until = None if said["until"] is None else _moment(said["until"])
                 conversations.replay(tx, said["message_id"], said["state"], until)
             case "judged" | "action" | "run" | "paused" | "resumed" | "rules":

@@ -18,7 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from harken.errors import UserError
-from harken.inbox.conversations import MailConversation, SortedConversation
+from harken.inbox.conversations import ConversationSummary, TriageResult
 from harken.model import LOCAL, Attention, Message, Trust, timestamp
 from harken.sources.source import Speakers
 from harken.surfaces.web.context import WebContext
@@ -41,7 +41,7 @@ _EMPTY: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         "open": ("Nothing left to do", "What comes next appears here by itself."),
         "unread": ("Everything is read", "What is new appears here by itself."),
-        "yours": ("Nothing is for you", "Answers of agents, questions and what people write to you appear here."),
+        "for-you": ("Nothing is for you", "Answers of agents, questions and what people write to you appear here."),
         "snoozed": ("Nothing is put off", "Press s on a conversation, and it comes back when you want it."),
         "done": ("Nothing is done yet", "Press e on a conversation: it stays here until somebody writes in it."),
     }
@@ -85,13 +85,13 @@ class ConversationList:
 
 
 def rows_of(
-    found: Sequence[MailConversation], sources: Mapping[str, Speakers], now: datetime
+    found: Sequence[ConversationSummary], sources: Mapping[str, Speakers], now: datetime
 ) -> Sequence[ConversationRow]:
     """Return conversations as the list shows them."""
     return [_row(each, sources, now) for each in found]
 
 
-def _row(each: MailConversation, sources: Mapping[str, Speakers], now: datetime) -> ConversationRow:
+def _row(each: ConversationSummary, sources: Mapping[str, Speakers], now: datetime) -> ConversationRow:
     message = each.newest
     is_unknown = message.trust is Trust.UNKNOWN and message.source != LOCAL
     return ConversationRow(
@@ -138,7 +138,7 @@ class ConversationPages:
         view = request.query_params.get("view", "open")
         return await self._pages.fragment("conversation_rows.html.j2", listing=await self._listed(request, view))
 
-    async def sort(self, request: Request) -> Response:
+    async def triage(self, request: Request) -> Response:
         """Put conversations somewhere, and say how that is undone."""
         form = await form_of(request)
         refs, what = [each for each in form.get("refs", "").split(",") if each], form.get("what", "")
@@ -227,12 +227,12 @@ def _counted(which: Sequence[object]) -> str:
     return "1 conversation is" if len(which) == 1 else f"{len(which)} conversations are"
 
 
-def _back(done: Sequence[SortedConversation]) -> str:
+def _back(done: Sequence[TriageResult]) -> str:
     """Return what undoes something: each conversation with where it was."""
     return ",".join(map(_was, done))
 
 
-def _was(each: SortedConversation) -> str:
+def _was(each: TriageResult) -> str:
     was = each.conversation
     until = f" {timestamp(was.until)}" if was.until else ""
     unread = " unread" if was.unread or was.is_marked else ""
@@ -253,7 +253,7 @@ def conversation_routes(context: WebContext) -> list[Route]:
     each = ConversationPages(context, pages)
     shown: tuple[tuple[str, Handler], ...] = ((HERE, each.look), ("/part/conversations", each.rows))
     done: tuple[tuple[str, Handler], ...] = (
-        ("/do/sort", each.sort),
+        ("/do/triage", each.triage),
         ("/do/undo", each.undo),
         ("/do/allow", each.allow),
         ("/do/mute", each.mute),

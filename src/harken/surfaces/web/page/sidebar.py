@@ -19,7 +19,7 @@ WAITING = "/waiting"
 LISTED = "/conversations"
 NEEDS = "/needs"
 VIEWS: Mapping[str, str] = MappingProxyType(
-    {"open": "To do", "unread": "Unread", "yours": "For you", "snoozed": "Snoozed", "done": "Done"}
+    {"open": "To do", "unread": "Unread", "for-you": "For you", "snoozed": "Snoozed", "done": "Done"}
 )
 COUNTED = 100  # of a channel only the newest are looked at
 

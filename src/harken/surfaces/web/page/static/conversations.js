@@ -62,11 +62,11 @@
     }
   }
 
-  async function sort(what, refs, more = {}) {
+  async function triage(what, refs, more = {}) {
     if (!refs.length) return;
     if (what === "snooze" && !more.until) return openSnooze(refs);
     const after = next(refs);
-    if (!await act("/do/sort", { what, refs: refs.join(","), ...more })) return;
+    if (!await act("/do/triage", { what, refs: refs.join(","), ...more })) return;
     if (page.dataset.conversation) {
       sessionStorage.setItem("toast", toast.innerHTML);
       location.assign("/conversations");
@@ -153,7 +153,7 @@
 
   function snoozeUntil(at) {
     dialog.close();
-    sort("snooze", putOff, { until: at });
+    triage("snooze", putOff, { until: at });
   }
 
   // Density ----------------------------------------------------------------------------------------------------------
@@ -169,9 +169,9 @@
   // Events -----------------------------------------------------------------------------------------------------------
 
   const KEYS = {
-    e: () => sort(page.dataset.view === "done" ? "reopen" : "done", meant()),
-    s: () => sort("snooze", meant()),
-    u: () => sort(focused() && !focused().classList.contains("is-unread") || !list ? "unread" : "read", meant()),
+    e: () => triage(page.dataset.view === "done" ? "reopen" : "done", meant()),
+    s: () => triage("snooze", meant()),
+    u: () => triage(focused() && !focused().classList.contains("is-unread") || !list ? "unread" : "read", meant()),
     x: () => { const box = focused()?.querySelector(".row-check"); if (box) { box.checked = !box.checked; arrange(); } },
     z: undo,
     o: () => focused() && location.assign(focused().dataset.href),
@@ -189,8 +189,8 @@
   });
 
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("[data-sort]"), row = event.target.closest(".row");
-    if (button) return sort(button.dataset.sort, row ? [row.dataset.ref] : meant(null));
+    const button = event.target.closest("[data-triage]"), row = event.target.closest(".row");
+    if (button) return triage(button.dataset.triage, row ? [row.dataset.ref] : meant(null));
     if (event.target.closest("[data-allow]")) return act("/do/allow", { ref: event.target.closest("[data-allow]").dataset.allow }).then(() => refresh());
     if (event.target.closest("[data-until]")) return snoozeUntil(event.target.closest("[data-until]").dataset.until);
     if (event.target.closest("[data-select-none]")) { checked().forEach((each) => { each.querySelector(".row-check").checked = false; }); return arrange(); }

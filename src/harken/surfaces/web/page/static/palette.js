@@ -10,7 +10,7 @@
 
   // What the page itself can do: the buttons that are there, by their own words.
   function actions() {
-    const buttons = [...document.querySelectorAll("#main [data-sort], #main .head button, #main .head a.button, #pause, #resume, [data-keys]")];
+    const buttons = [...document.querySelectorAll("#main [data-triage], #main .head button, #main .head a.button, #pause, #resume, [data-keys]")];
     const named = new Map();
     for (const button of buttons) {
       const name = (button.getAttribute("aria-label") || button.textContent).trim().replace(/\s+/g, " ");
@@ -39,7 +39,7 @@
   function draw() {
     const text = field.value.trim().toLowerCase();
     const fits = [...actions(), ...offered].map((each) => [rank(each, text), each]).filter(([place]) => place >= 0);
-    shown = fits.sort(([one], [other]) => one - other).map(([, each]) => each).slice(0, MAX);
+    shown = fits.triage(([one], [other]) => one - other).map(([, each]) => each).slice(0, MAX);
     if (text) shown.push({ name: `Search for “${field.value.trim()}”`, note: "messages", act: () => location.assign(`/search?q=${encodeURIComponent(field.value.trim())}`) });
     chosen = Math.min(chosen, Math.max(shown.length - 1, 0));
     list.replaceChildren(...shown.map((each, place) => {
