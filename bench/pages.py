@@ -109,7 +109,7 @@ async def _looked_at(folder: Path, messages: int, tasks: int) -> AsyncIterator[L
         await _fill(store, messages - tasks)
         await inbox.pull(AGENT, limit=20, surface="bench", carrier="bench")
         views = Views(store, use_cases.list, inbox, clock)
-        yield LookedAt(views=views, conversations=Conversations(store, clock))
+        yield LookedAt(views=views, conversations=Conversations(store.conversations, store.messages, clock))
 
 
 async def _fill(store: SqlStore, count: int) -> None:

@@ -23,7 +23,7 @@ from tests.loss.rig import DaemonStarter
 
 PAGES: Final[dict[str, str]] = {
     "inbox": "/conversations",
-    "inbox-yours": "/conversations?view=yours",
+    "inbox-for-you": "/conversations?view=for-you",
     "conversation": "/conversation?source=teams&thread=chat-release",
     "messages": "/m/inbox",
     "channel": "/c/alerts/alerts%2Fcritical",

@@ -387,7 +387,7 @@ def test_from_nothing_to_a_task_that_answered(site: Site, visit: Callable[[], Vi
     agent.tool("reply", message_id=told["id"], body="It rounds up now.")
     expect(page.get_by_text("It rounds up now.").first).to_be_visible()
     here.check()
-    here.window.goto("/conversations?view=yours")
+    here.window.goto("/conversations?view=for-you")
     expect(here.row("It rounds up now.")).to_have_count(1)
 
 

@@ -11,6 +11,7 @@ from tests.cli.rig import Json, Rig, serving
 from tests.cli.test_as_agent import REFUSED, hosting
 
 VERBS = ("done", "snooze", "reopen", "unread")
+NEWEST = "3"  # of the alert
 
 
 @pytest.fixture
@@ -44,18 +45,26 @@ def test_done_is_undone_and_ended_by_what_is_said_next(rig: Rig) -> None:
     assert threads(rig) == ["disk is full, 2"]
     assert rig.ok("reopen", lunch).split()[1:] == ["is", "in", "your", "list"]
     assert threads(rig) == ["lunch?", "disk is full, 2"]
-    [alert] = rig.json("done", "1")["conversations"]
+    [alert] = rig.json("done", NEWEST)["conversations"]
     assert (alert["state"], alert["was"]) == ("done", "open")
     assert threads(rig) == ["lunch?"]
     rig.json("send", "disk is full, 3", "--from", "monitor", "--conversation", "disk")
     assert threads(rig) == ["disk is full, 3", "lunch?"]
 
 
+def test_what_is_newer_than_the_message_that_was_named_stays_in_the_list(rig: Rig) -> None:
+    """The list in a terminal may be hours old: what arrived since then was not looked at."""
+    newest = rig.json("conversations")["conversations"][1]["newest"]["id"]
+    for verb in ("done", "snooze"):
+        assert rig.ok(verb, "2").endswith(f"stays in your list: there is something newer, {newest}\n")
+    assert threads(rig) == ["lunch?", "disk is full, 2"]
+
+
 def test_snooze_takes_a_length_or_a_time_ahead(rig: Rig) -> None:
     """A time that is over, or both at once, is a slip of the hand."""
-    assert "is put off until" in rig.ok("snooze", "1", "--for", "2h")
+    assert "is put off until" in rig.ok("snooze", NEWEST, "--for", "2h")
     assert threads(rig, "snoozed") == ["disk is full, 2"]
-    assert rig.ok("snooze", "1", "--until", "tomorrow 9:00")
+    assert rig.ok("snooze", NEWEST, "--until", "tomorrow 9:00")
     assert "That time has passed." in rig.run("snooze", "1", "--until", "yesterday").err
     assert "For how long" in rig.run("snooze", "1", "--for", "2h", "--until", "tomorrow").err
     assert rig.json("snooze", "4")["conversations"][0]["until"]
@@ -65,7 +74,7 @@ def test_snooze_takes_a_length_or_a_time_ahead(rig: Rig) -> None:
 
 def test_unread_lasts_until_it_is_read(rig: Rig) -> None:
     """It is for what has to be read once more."""
-    rig.ok("unread", "1", "--read")
+    rig.ok("unread", NEWEST, "--read")
     assert threads(rig, "unread") == ["lunch?"]
     rig.ok("unread", "1")
     assert threads(rig, "unread") == ["lunch?", "disk is full, 2"]
@@ -73,7 +82,7 @@ def test_unread_lasts_until_it_is_read(rig: Rig) -> None:
 
 def test_sorting_survives_a_restart(rig: Rig) -> None:
     """It is stored, not remembered by a browser."""
-    rig.ok("done", "1")
+    rig.ok("done", NEWEST)
     rig.ok("snooze", "4", "--for", "1d")
     rig.ok("down")
     try:

@@ -14,7 +14,7 @@ import pytest
 
 from harken.model import INBOX, Consumer, Mailbox, SenderRule, Task, TaskId, Trust
 from harken.store.contract import Store
-from harken.store.contract.conversations import ConversationState
+from harken.store.contract.conversations import ConversationState, Triage
 from harken.store.contract.messages import Checkpoint
 from harken.store.contract.people import Mute
 from harken.store.contract.retention import Limits
@@ -37,6 +37,7 @@ from tests.contracts.store_suite import (
     offer,
 )
 
+MANY = 100
 MAILED = Checkpoint("teams", "chat", "p1")
 TABLES = {
     "messages": "SELECT * FROM messages",
@@ -60,6 +61,7 @@ TABLES = {
     "events": "SELECT * FROM events",
     "channels": "SELECT * FROM channels",
     "conversations": "SELECT * FROM conversations",
+    "conversation_messages": "SELECT * FROM conversation_messages",
 }
 
 
@@ -119,10 +121,10 @@ async def decide(store: Store, clock: FakeClock) -> None:
     await store.tasks.finish(TaskId("c"))
     await store.tasks.remove(TaskId("c"))
     messages = await store.messages.page(EVERYTHING, 10)
-    sorted_by_you = await store.conversations.of([each.id for each in messages[:3]])
-    done, snoozed, marked = (each.key for each in sorted_by_you.values())
-    await store.conversations.put([done], ConversationState.DONE)
-    await store.conversations.put([snoozed], ConversationState.SNOOZED, until=clock.now() + timedelta(hours=3))
+    done, snoozed, marked = (each.id for each in messages[:3])
+    until = clock.now() + timedelta(hours=3)
+    await store.conversations.triage([Triage(message=done, state=ConversationState.DONE)])
+    await store.conversations.triage([Triage(message=snoozed, state=ConversationState.SNOOZED, until=until)])
     await store.conversations.mark([marked], is_unread=True)
     [action] = await settle(store, clock, [verdict(messages[0])])
     [other] = await settle(store, clock, [verdict(messages[1], "held")])
@@ -144,6 +146,7 @@ async def lived(folder: Path, clock: FakeClock) -> Path:
         clock.advance(10)
         question = new_message("when?", key=b"q")
         await store.messages.append([question])
+        await store.messages.index(MANY)
     journal.close()
     return database
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from harken.model import INBOX, OWNER_ID
 from harken.store.contract.conversations import ConversationView
-from harken.store.sql.conversations import OF_STATE, UNREAD, FOR_YOU
+from harken.store.sql.conversations import FOR_YOU, OF_STATE, UNREAD
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect, migrations, prepare_file
 from harken.testing import FakeClock
@@ -56,7 +56,7 @@ def test_unread_of_a_long_conversation_is_counted_through_the_index(tmp_path: Pa
     prepare_file(tmp_path / "harken.db")
     with closing(connect(str(tmp_path / "harken.db"))) as connection:
         for sql in (OF_STATE, UNREAD, FOR_YOU):
-            named = {"state": "open", "before": 9, "limit": 9}
+            named = {"state": "open", "before": 9, "limit": 9, "at": 9, "skipped": 0}
             plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", named)]
-            assert "SEARCH t USING INDEX messages_by_thread (source=? AND <expr>=?)" in plan
+            assert "SEARCH t USING PRIMARY KEY (source=? AND thread=?)" in plan
             assert not [step for step in plan if step.startswith(("SCAN m", "SCAN t"))], sql

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -21,6 +22,16 @@ def browser(daemon: Served) -> Browser:
     return browser
 
 
+def refs_of(browser: Browser, view: str = "open") -> list[str]:
+    """Return the messages that the rows of a list name."""
+    return [node.attributes["data-ref"] or "" for node in browser.page(f"/conversations?view={view}").css(".row")]
+
+
+def back_in(html: str) -> str:
+    """Return what undoes something."""
+    return one(LexborHTMLParser(html), "input[name=back]").attributes["value"] or ""
+
+
 def test_row_says_who_how_often_and_what_and_leads_to_the_messages(browser: Browser) -> None:
     """The address of a conversation is made of what its source says; it stays an address, and text stays text."""
     page = browser.page("/conversations")
@@ -36,14 +47,45 @@ def test_row_says_who_how_often_and_what_and_leads_to_the_messages(browser: Brow
 
 def test_what_is_done_can_be_undone_by_what_the_answer_says(browser: Browser) -> None:
     """A slip of the hand must cost nothing, several at once included."""
-    refs = [node.attributes["data-ref"] or "" for node in browser.page("/conversations").css(".row")]
+    refs = refs_of(browser)
     told = browser.post("/do/triage", {"what": "done", "refs": ",".join(refs)}, is_part=True)
     assert "2 conversations are done." in told.text
     assert not browser.page("/conversations").css(".row")
-    back = one(LexborHTMLParser(told.text), "input[name=back]").attributes["value"] or ""
-    assert "Undone" in browser.post("/do/undo", {"back": back}, is_part=True).text
+    assert "Undone" in browser.post("/do/undo", {"back": back_in(told.text)}, is_part=True).text
     rows = browser.page("/conversations").css(".row.is-unread")
     assert [node.attributes["data-ref"] for node in rows] == refs
+
+
+def test_what_arrived_after_the_list_was_drawn_stays_in_it(browser: Browser, daemon: Served) -> None:
+    """You cannot be done with what you have not seen, and the page says that something is left."""
+    [anna, hostile] = refs_of(browser)
+    newer = daemon.call("send", text="one more", sender=HOSTILE[:60], conversation=HOSTILE)["id"]
+    told = browser.post("/do/triage", {"what": "done", "refs": f"{anna},{hostile}"}, is_part=True)
+    assert "1 has something newer and stays. 1 conversation is done." in told.text
+    assert (refs_of(browser), len(browser.page("/conversations").css(".row.is-unread"))) == ([newer], 1)
+
+
+def test_undo_leaves_what_arrived_meanwhile(browser: Browser, daemon: Served) -> None:
+    """It takes back what you did, and nothing that others did."""
+    [anna, hostile] = refs_of(browser)
+    told = browser.post("/do/triage", {"what": "done", "refs": f"{anna},{hostile}"}, is_part=True)
+    newer = daemon.call("send", text="one more", sender=HOSTILE[:60], conversation=HOSTILE)["id"]
+    browser.post("/do/undo", {"back": back_in(told.text)}, is_part=True)
+    assert refs_of(browser) == [newer, anna]
+    assert len(browser.page("/conversations").css(".row.is-unread")) == 2
+
+
+def test_two_windows_that_sort_at_once_agree_in_the_end(browser: Browser, daemon: Served) -> None:
+    """Each is answered, one of them is last, and neither leaves half."""
+    other = Browser(daemon)
+    [anna, _] = refs_of(browser)
+    asks = [(browser, {"what": "done"}), (other, {"what": "reopen"})] * 4
+    with ThreadPoolExecutor(4) as pool:
+        told = list(pool.map(lambda ask: ask[0].post("/do/triage", {**ask[1], "refs": anna}, is_part=True), asks))
+    assert [answer.status for answer in told] == [200] * len(asks)
+    places = [refs_of(browser, view) for view in ("open", "done")]
+    assert [anna in place for place in places].count(True) == 1
+    assert [refs_of(other, view) for view in ("open", "done")] == places
 
 
 @pytest.mark.parametrize(
@@ -54,6 +96,8 @@ def test_what_is_done_can_be_undone_by_what_the_answer_says(browser: Browser) ->
         ("/do/triage", {"what": "snooze", "refs": "1", "until": "soon"}),
         ("/do/triage", {"what": "snooze", "refs": "1", "until": "2001-01-01T00:00:00Z"}),
         ("/do/undo", {"back": "m-nothing open"}),
+        ("/do/undo", {"back": "m-nothing burnt"}),
+        ("/do/undo", {"back": ""}),
         ("/do/allow", {"ref": "m-nothing"}),
     ],
 )

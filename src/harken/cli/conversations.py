@@ -42,7 +42,7 @@ def conversations(asked: Invocation, *, view: str, limit: int, before: int) -> N
 def done(asked: Invocation, *, refs: tuple[str, ...]) -> None:
     result = asked.ask("done", refs=list(refs))
     if not asked.gave_json(result):
-        _told(asked.screen, result, "is done")
+        _told(asked.screen, result, "done", "is done")
 
 
 @verb_command("snooze")
@@ -53,7 +53,7 @@ def snooze(asked: Invocation, *, refs: tuple[str, ...], seconds: float | None, u
     named = timestamp(until.astimezone(UTC)) if until else ""
     result = asked.ask("snooze", refs=list(refs), seconds=seconds, until=named)
     if not asked.gave_json(result):
-        _told(asked.screen, result, "is put off until")
+        _told(asked.screen, result, "snoozed", "is put off until")
 
 
 @verb_command("reopen")
@@ -61,7 +61,7 @@ def snooze(asked: Invocation, *, refs: tuple[str, ...], seconds: float | None, u
 def reopen(asked: Invocation, *, refs: tuple[str, ...]) -> None:
     result = asked.ask("reopen", refs=list(refs))
     if not asked.gave_json(result):
-        _told(asked.screen, result, "is in your list")
+        _told(asked.screen, result, "open", "is in your list")
 
 
 @verb_command("unread")
@@ -75,10 +75,12 @@ def unread(asked: Invocation, *, refs: tuple[str, ...], is_read: bool) -> None:
         asked.screen.line(f"{one_line(each['newest']['id'])}  is {'read' if is_read else 'unread'}")
 
 
-def _told(screen: Screen, result: Result, what: str) -> None:
+def _told(screen: Screen, result: Result, state: str, what: str) -> None:
     for each in result["conversations"]:
-        until = f" {clock_time(each['until'])}" if each["until"] else ""
-        screen.line(f"{one_line(each['message_id'])}  {what}{until}")
+        told, until = what, f" {clock_time(each['until'])}" if each["until"] else ""
+        if each["state"] != state:
+            told, until = f"stays in your list: there is something newer, {one_line(each['newest_id'])}", ""
+        screen.line(f"{one_line(each['message_id'])}  {told}{until}")
 
 
 def _show(screen: Screen, found: Result, view: str) -> None:

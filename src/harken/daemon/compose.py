@@ -194,7 +194,7 @@ class Daemon:
             tasks=self.tasks,
             channels=Channels(self.store, self.inbox),
             questions=self.questions,
-            conversations=Conversations(self.store, self.clock),
+            conversations=Conversations(self.store.conversations, self.store.messages, self.clock),
             replies=Replies(self.store.outbox),
             automation=self.rule_wiring.automation,
             retention=MailRetention(self.store, upkeep.limits_of(self.settings), lambda: self.journal.last),

@@ -1,34 +1,34 @@
-"""What the person sorts: conversations that are done, put off, or to be read once more.
+"""The person's triage: conversations that are done, put off, or to be read once more.
 
 It is the person's own order and changes nothing for agents: what is done here stays queued for those who have not seen
-it. A conversation comes back by itself when somebody writes in it, or when the time has come until which it was put
-off. Above are the verbs and the page; below the store.
+it. A conversation is named by one of its messages, and what the person does covers it up to that message: the list and
+the page name the newest that they show. It comes back by itself when somebody else writes in it, or when the time has
+come until which it was put off. Above are the verbs and the page; below the store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from harken.clock import Clock
-from harken.errors import NotFound, UserError
+from harken.errors import UserError
 from harken.inbox.caller import Caller, bounded
-from harken.inbox.inbox import mark_seen
 from harken.model import MessageId
-from harken.store.contract import Store
 from harken.store.contract.conversations import (
     ConversationCounts,
-    ConversationKey,
     ConversationState,
+    ConversationStore,
     ConversationSummary,
     ConversationView,
+    Triage,
+    TriageResult,
 )
-from harken.store.contract.timeline import TimelineScope
+from harken.store.contract.messages import MessageStore
 from harken.times import LENGTHS
 
-__all__ = ["ConversationCounts", "ConversationState", "ConversationSummary", "Conversations", "TriageResult"]
+__all__ = ["ConversationCounts", "ConversationState", "ConversationSummary", "Conversations", "Triage", "TriageResult"]
 
 MAX_LISTED: Final = 200
 MAX_AT_ONCE: Final = 200
@@ -36,21 +36,12 @@ LONGEST_SNOOZE: Final = timedelta(days=3_650)
 DEFAULT_SNOOZE: Final = timedelta(hours=3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriageResult:
-    """A conversation that was put somewhere, and where it was before: what an undo needs."""
-
-    message: MessageId
-    conversation: ConversationSummary  # as it was
-    state: ConversationState
-    until: datetime | None = None
-
-
 class Conversations:
     """The use cases of conversations. One per daemon."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, conversations: ConversationStore, messages: MessageStore, clock: Clock) -> None:
+        self._store = conversations
+        self._messages = messages
         self._clock = clock
 
     async def list(self, view: str = "open", *, before: int = 0, limit: int = 50) -> Sequence[ConversationSummary]:
@@ -61,19 +52,17 @@ class Conversations:
             views = ", ".join(each.value for each in ConversationView)
             raise UserError(f"There is no view {view[:40]!r}.", f"Views: {views}.") from exc
         most = bounded(limit, MAX_LISTED, "limit")
-        return await self._store.conversations.list(which, most, at=self._clock.now(), before=max(0, before))
+        return await self._store.list(which, most, at=self._clock.now(), before=max(0, before))
 
     async def counts(self) -> ConversationCounts:
         """Return how many conversations there are in each state now."""
-        return await self._store.conversations.counts(self._clock.now())
-
-    async def of(self, ref: str) -> ConversationSummary:
-        """Return the conversation of a message."""
-        [found] = (await self._found([ref])).values()
-        return found
+        return await self._store.counts(self._clock.now())
 
     async def done(self, caller: Caller, refs: Sequence[str]) -> Sequence[TriageResult]:
-        """Be done with conversations: they leave the list until somebody writes in them. What is in them is seen."""
+        """Be done with conversations, up to the messages that name them: what is in them so far is seen.
+
+        One in which somebody else has written since stays in the list.
+        """
         return await self._put(caller, refs, ConversationState.DONE, None)
 
     async def snooze(
@@ -95,45 +84,26 @@ class Conversations:
         return await self._put(caller, refs, ConversationState.OPEN, None)
 
     async def mark(self, caller: Caller, refs: Sequence[str], *, is_unread: bool) -> Sequence[ConversationSummary]:
-        """Let conversations count as unread until they are read again; or have read them."""
+        """Let conversations count as unread until they are read again; or have read them, up to these messages."""
+        return await self._store.mark(await self._named(caller, refs), is_unread=is_unread)
+
+    async def restore(self, caller: Caller, orders: Sequence[Triage]) -> Sequence[TriageResult]:
+        """Put conversations back to where they were, all or none; what was said since then stays in the list."""
         caller.require_owner("sort your conversations")
-        found = list((await self._found(refs)).values())
-        keys = [each.key for each in found]
-        if not is_unread:
-            await self._see(keys)
-        await self._store.conversations.mark(keys, is_unread=is_unread)
-        return found
+        if not orders or len(orders) > MAX_AT_ONCE:
+            raise UserError("There is nothing to undo.", "Load the page again.")
+        return await self._store.triage(orders)
 
     async def _put(
         self, caller: Caller, refs: Sequence[str], state: ConversationState, until: datetime | None
     ) -> Sequence[TriageResult]:
+        named = await self._named(caller, refs)
+        return await self._store.triage([Triage(message=each, state=state, until=until) for each in named])
+
+    async def _named(self, caller: Caller, refs: Sequence[str]) -> Sequence[MessageId]:
         caller.require_owner("sort your conversations")
-        found = await self._found(refs)
-        keys = [each.key for each in found.values()]
-        if state is ConversationState.DONE:
-            await self._see(keys)
-        await self._store.conversations.put(keys, state, until=until)
-        return [
-            TriageResult(message=message, conversation=each, state=state, until=until)
-            for message, each in found.items()
-        ]
-
-    async def _see(self, keys: Sequence[ConversationKey]) -> None:
-        for key in keys:
-            scope = TimelineScope(source=key.source, thread=key.thread)
-            await mark_seen(self._store, scope, evidence="done")
-
-    async def _found(self, refs: Sequence[str]) -> Mapping[MessageId, ConversationSummary]:
-        """Return the conversations of messages, each once; raises before anything is changed."""
         if not refs:
             raise UserError("Which conversation?", "Name a message of it, as `harken conversations` shows it.")
         if len(refs) > MAX_AT_ONCE:
             raise UserError("That is too much at once.", f"Name {MAX_AT_ONCE} conversations at most.")
-        messages = [(await self._store.messages.get(ref)).id for ref in refs]
-        found = await self._store.conversations.of(messages)
-        if missing := [ref for ref, message in zip(refs, messages, strict=True) if message not in found]:
-            raise NotFound(
-                f"{missing[0][:80]!r} is in no conversation of yours.", "What is for a task is read by its agent."
-            )
-        once = {each.key: message for message, each in found.items()}
-        return {message: found[message] for message in once.values()}
+        return [(await self._messages.get(ref)).id for ref in refs]

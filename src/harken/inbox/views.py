@@ -246,9 +246,9 @@ class Views:
         if place == TimelineScope():
             raise UserError("Seen where?", "Name a mailbox or a channel.")
         if place.thread:
-            await self._store.conversations.mark(
-                [ConversationKey(source=place.source, thread=place.thread)], is_unread=False
-            )
+            key = ConversationKey(source=place.source, thread=place.thread)
+            since, up_to = _near(since), _near(up_to)
+            return await self._store.conversations.see(key, since=since, up_to=up_to, evidence="page")
         return await mark_seen(self._store, place, since=_near(since), up_to=_near(up_to), evidence="page")
 
     async def has_unseen(

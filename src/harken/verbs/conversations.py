@@ -13,6 +13,8 @@ from harken.inbox.conversations import LONGEST_SNOOZE, ConversationSummary, Tria
 from harken.verbs import shapes
 from harken.verbs.verb import Arguments, CallContext, Verb, about, position
 
+_NAMED: Final = about("The newest message of each that you know of; one with something newer stays in your list.")
+
 
 class ListConversations(Arguments):
     """Show conversations, the newest first: a chat, a thread, a pull request, an alert with its repeats."""
@@ -25,13 +27,13 @@ class ListConversations(Arguments):
 class FinishConversations(Arguments):
     """Be done with conversations: they leave your list until somebody writes in them. For agents nothing changes."""
 
-    refs: Annotated[list[str], about("A message of each.")]
+    refs: Annotated[list[str], _NAMED]
 
 
 class SnoozeConversations(Arguments):
     """Put conversations off, for three hours if you do not say how long. What is said in one brings it back before."""
 
-    refs: Annotated[list[str], about("A message of each.")]
+    refs: Annotated[list[str], _NAMED]
     seconds: Annotated[
         Annotated[float, msgspec.Meta(gt=0, le=LONGEST_SNOOZE.total_seconds())] | None, about("For this long.")
     ] = None
@@ -76,7 +78,7 @@ async def _reopen(context: CallContext, a: ReopenConversations) -> object:
 
 async def _unread(context: CallContext, a: MarkConversations) -> object:
     found = await context.conversations.mark(context.caller, a.refs, is_unread=not a.is_read)
-    return {"conversations": [conversation(each) | {"is_unread": not a.is_read} for each in found]}
+    return {"conversations": [conversation(each) for each in found]}
 
 
 def conversation(value: ConversationSummary) -> dict[str, object]:
@@ -100,10 +102,11 @@ def _triaged(found: Sequence[TriageResult]) -> Mapping[str, object]:
         "conversations": [
             {
                 "message_id": each.message,
-                "state": each.state.value,
-                "until": shapes.moment(each.until),
-                "was": each.conversation.state.value,
-                "was_until": shapes.moment(each.conversation.until),
+                "newest_id": each.now.newest.id,
+                "state": each.now.state.value,
+                "until": shapes.moment(each.now.until),
+                "was": each.was.state.value,
+                "was_until": shapes.moment(each.was.until),
             }
             for each in found
         ]

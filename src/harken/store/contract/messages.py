@@ -91,7 +91,8 @@ class MessageStore(Protocol):
     async def index(self, limit: int) -> int:
         """Make up to `limit` stored messages searchable; return how many: none when all are.
 
-        Of long ones fewer at once. Not part of accepting: it may lag.
+        Of long ones fewer at once. Not part of accepting: it may lag. Puts messages into their conversations, too, so
+        that who looks at those need not wait for it.
         """
         ...
 

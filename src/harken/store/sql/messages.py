@@ -25,6 +25,7 @@ from harken.model import (
     fresh_id,
 )
 from harken.store.contract.messages import AppendResult, Checkpoint, Filter
+from harken.store.sql import conversations
 from harken.store.sql.offers import own
 from harken.store.sql.questions import note_appended
 from harken.store.sql.tasks import refuse_late
@@ -329,8 +330,8 @@ class SqlMessages:
         return await self._readers.run(lambda db: search(db, self._texts, text, where, limit))
 
     async def index(self, limit: int) -> int:
-        """Make more messages searchable."""
-        if not await self._readers.run(is_behind):
+        """Make more messages searchable, and put them into their conversations."""
+        if not await self._readers.run(lambda db: is_behind(db) or conversations.is_behind(db)):
             return 0
         return await self._writer.run(lambda tx: index(tx, self._texts, limit), is_durable=False, needs_room=True)
 
@@ -381,7 +382,8 @@ def search(connection: SqlConnection, texts: TextIndex, text: str, where: Filter
 
 
 def index(tx: Transaction, texts: TextIndex, limit: int) -> int:
-    """Make the next messages searchable."""
+    """Make the next messages searchable, and put the next into their conversations."""
+    conversations.fill(tx, conversations.FILL_BATCH)
     done = tx.execute(INDEXED).fetchone()[0]
     count, last = tx.execute(NEXT, (done, limit)).fetchone()
     if count:

@@ -65,7 +65,7 @@ class SqlStore:
         self.conversations = SqlConversations(writer, readers)
         self.tasks = SqlTasks(writer, readers)
         self.events = SqlEvents(writer, readers)
-        self.timeline = SqlTimeline(readers)
+        self.timeline = SqlTimeline(writer, readers)
         self.retention = SqlRetention(writer, readers, clock, texts)
         self.health = SqlHealth(writer, readers, measure)
 

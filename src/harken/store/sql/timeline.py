@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from harken.model import Mailbox, Message, MessageId
+from harken.store.contract.conversations import ConversationKey
 from harken.store.contract.deliveries import MuteFilter
 from harken.store.contract.timeline import (
     MAX_MUTED_AMONG_PROMPTS,
@@ -22,6 +23,7 @@ from harken.store.contract.timeline import (
     TimelinePart,
     TimelineScope,
 )
+from harken.store.sql import conversations
 from harken.store.sql.transaction import (
     COLUMNS,
     MESSAGE_WIDTH,
@@ -33,6 +35,7 @@ from harken.store.sql.transaction import (
     optional_moment,
     to_micros,
 )
+from harken.store.sql.writer import Writer
 
 MAX: Final = 2**63 - 1
 MAX_CHANNELS_OF_PLACE: Final = 64
@@ -50,14 +53,17 @@ _OF_CHANNEL = """AND m.source = :source AND m.channel = :channel
     AND (CAST(:among AS TEXT) IS NULL OR m.mailbox IN (SELECT value FROM json_each(:among)))"""
 CHANNEL_BEFORE = f"{_LINES} {_OF_CHANNEL} AND m.n > :cleared AND m.n < :position ORDER BY m.n DESC LIMIT :limit"
 CHANNEL_AFTER = f"{_LINES} {_OF_CHANNEL} AND m.n > max(:cleared, :position) ORDER BY m.n LIMIT :limit"
-_OF_THREAD = "AND m.source = :source AND iif(m.thread = '', m.id, m.thread) = :thread"
-THREAD_BEFORE = f"{_LINES} {_OF_THREAD} AND m.n < :position ORDER BY m.n DESC LIMIT :limit"
-THREAD_AFTER = f"{_LINES} {_OF_THREAD} AND m.n > :position ORDER BY m.n LIMIT :limit"
+_OF_THREAD = f"""
+SELECT {COLUMNS}, m.n FROM conversation_messages t CROSS JOIN messages m ON m.n = t.n
+WHERE t.source = :source AND t.thread = :thread AND {_IS_LINE}
+"""
+THREAD_BEFORE = f"{_OF_THREAD} AND t.n < :position ORDER BY t.n DESC LIMIT :limit"
+THREAD_AFTER = f"{_OF_THREAD} AND t.n > :position ORDER BY t.n LIMIT :limit"
 EVERY_BEFORE = f"{_LINES} AND m.n < :position ORDER BY m.n DESC LIMIT :limit"
 EVERY_AFTER = f"{_LINES} AND m.n > :position ORDER BY m.n LIMIT :limit"
 NEWEST_OF_MAILBOX = "SELECT max(seq) FROM messages WHERE mailbox = ?"
 NEWEST_OF_CHANNEL = "SELECT max(n) FROM messages WHERE source = ? AND channel = ?"
-NEWEST_OF_THREAD = "SELECT max(n) FROM messages WHERE source = ? AND iif(thread = '', id, thread) = ?"
+NEWEST_OF_THREAD = "SELECT max(n) FROM conversation_messages WHERE source = ? AND thread = ?"
 NEWEST = "SELECT max(n) FROM messages"
 CHANNELS_OF = f"""
 SELECT source, channel, iif(:channel = '', 0, cleared_n) FROM channels
@@ -83,9 +89,6 @@ SELECT m.id, m.n FROM (
     ORDER BY n DESC LIMIT :limit) m
 WHERE {_NO_TRIAL} AND m.seq > {_SEEN_UP_TO.format("m.mailbox")} AND {_UNPROVEN}
 """
-UNSEEN_OF_THREAD = UNSEEN_OF_CHANNEL.replace("channel = :channel", "iif(thread = '', id, thread) = :thread").replace(
-    "max(:since, :cleared + 1)", ":since"
-)
 MAILBOXES = """
 SELECT b.name, b.head, (SELECT m.received_at FROM messages m WHERE m.mailbox = b.name ORDER BY m.seq DESC LIMIT 1)
 FROM mailboxes b WHERE b.name NOT LIKE 'trial:%' ORDER BY b.name
@@ -198,12 +201,12 @@ def unseen(
     connection: SqlConnection, place: TimelineScope, up_to: int, limit: int, *, since: int = 0
 ) -> list[MessageId]:
     """Return what the person has not seen."""
+    if place.thread and not place.mailbox:
+        key = ConversationKey(source=place.source, thread=place.thread)
+        return conversations.unseen(connection, key, since, up_to, limit)
     named = {"since": since, "position": up_to, "limit": limit}
     if place.mailbox:
         rows = connection.execute(UNSEEN_OF_MAILBOX, {**named, "mailbox": place.mailbox}).fetchall()
-    elif place.thread:
-        of_thread = {**named, "source": place.source, "thread": place.thread}
-        rows = connection.execute(UNSEEN_OF_THREAD, of_thread).fetchall()
     else:
         rows = [
             row
@@ -281,18 +284,21 @@ def activity(connection: SqlConnection, since: datetime, span: timedelta) -> Act
 class SqlTimeline:
     """The contract of `TimelineStore`."""
 
-    def __init__(self, readers: Readers) -> None:
+    def __init__(self, writer: Writer, readers: Readers) -> None:
         self._readers = readers
+        self._threads = conversations.ConversationIndex(writer, readers)
 
     async def part(
         self, place: TimelineScope, limit: int, *, before: int = 0, after: int | None = None
     ) -> TimelinePart:
         """Return part of a timeline."""
-        return await self._readers.run(lambda db: part(db, place, limit, before=before, after=after))
+        run = self._threads.read if place.thread else self._readers.run
+        return await run(lambda db: part(db, place, limit, before=before, after=after))
 
     async def unseen(self, place: TimelineScope, up_to: int, limit: int, *, since: int = 0) -> Sequence[MessageId]:
         """Return what the person has not seen."""
-        return await self._readers.run(lambda db: unseen(db, place, up_to, limit, since=since))
+        run = self._threads.read if place.thread else self._readers.run
+        return await run(lambda db: unseen(db, place, up_to, limit, since=since))
 
     async def mailboxes(self) -> Sequence[MailboxState]:
         """Return every mailbox."""

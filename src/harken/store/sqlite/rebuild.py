@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from harken.automation import ActionState, Mode, Outcome
+from harken.errors import NotFound
 from harken.model import (
     WATCH,
     Attention,
@@ -186,7 +187,7 @@ class Rebuild:
                 self._connection.execute("SAVEPOINT line")
                 try:
                     self._apply(line)
-                except (*_NOT_OURS, sqlite3.IntegrityError):
+                except (*_NOT_OURS, NotFound, sqlite3.IntegrityError):
                     self._connection.execute("ROLLBACK TO line")
                     self.report.strange_lines += 1
                 self._connection.execute("RELEASE line")
@@ -201,6 +202,7 @@ class Rebuild:
             self.report.lost_messages = max(0, self._count_absent() - self._absent)
             self._close_gaps()
             self._connection.execute(SET_IDENTITY, (store_id, epoch))
+            conversations.fill(Transaction(self._connection, datetime.now(UTC)))
             self.report.has_rules_to_reload = self._connection.execute(rules.TEXT).fetchone()[0] == ""
             self.report.messages = int(self._connection.execute(COUNT).fetchone()[0])
 

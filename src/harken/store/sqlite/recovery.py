@@ -25,7 +25,7 @@ from harken.model import record
 from harken.store.contract.health import StoreIdentity
 from harken.store.identity import StoreTraces, refusal
 from harken.store.journal_reader import JournalLine, lines_after, number_of
-from harken.store.sql import people
+from harken.store.sql import conversations, offers, people
 from harken.store.sql.events import after, identity_of
 from harken.store.sql.transaction import BY_ID, COLUMNS, Transaction, from_row
 from harken.store.sqlite.connection import connect, log_of, migrations, prepare_file, refuse_damaged, translated
@@ -198,13 +198,15 @@ TRIGGERS: Final = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
 KEEP_RULES: Final = "UPDATE rule_state SET text = coalesce(nullif(text, ''), ?, text)"
 MESSAGES: Final = f"SELECT {COLUMNS} FROM messages m WHERE m.n < ?1 OR ?1 IS NULL ORDER BY m.n"
 PLACE: Final = "SELECT n FROM messages WHERE id = ?"
-SORTED: Final = (
-    "SELECT state, until, is_marked, source, thread, count FROM conversations WHERE state <> 'open' OR is_marked"
-)
-# Where more was said since, it is open again.
-SORT: Final = """
-UPDATE conversations SET state = ?, until = ?, is_marked = ?
-WHERE source = ? AND thread = ? AND count <= ? AND state IN ('open', 'sent')
+OWN: Final = "SELECT consumer FROM deliveries WHERE message = ? AND surface = 'own'"
+TRIAGED: Final = """
+SELECT c.triage, c.until, c.is_marked, c.source, c.thread, m.id FROM conversations c LEFT JOIN messages m
+    ON m.n = c.through_n WHERE c.triage <> '' OR c.is_marked
+"""
+# What the journal tells comes before it.
+TRIAGE: Final = """
+UPDATE conversations SET triage = ?1, until = ?2, is_marked = ?3, through_n = coalesce((
+    SELECT n FROM messages WHERE id = ?6), 0) WHERE source = ?4 AND thread = ?5 AND triage = ''
 """
 CLEARED: Final = """
 SELECT m.id FROM channels c JOIN messages m ON m.n = (
@@ -261,6 +263,9 @@ def add_messages(connection: sqlite3.Connection, salvaged: Path, *, before: int 
             tx = Transaction(connection, message.received_at)
             if tx.execute(TAKEN, (message.id, message.mailbox, message.seq)).fetchone() is None:
                 store_message(tx, message)
+                for (author,) in source.execute(OWN, (message.id,)):
+                    # Whose word it is is asked for as soon as it is put into its conversation.
+                    offers.own(tx, author, message)
                 count += 1
     return count
 
@@ -276,9 +281,10 @@ def add_rest(connection: sqlite3.Connection, salvaged: Path) -> None:
                     continue
                 with suppress(sqlite3.IntegrityError):
                     connection.execute(f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})", row)
-        for row in source.execute(SORTED):
+        conversations.fill(Transaction(connection, datetime.now(UTC)))
+        for row in source.execute(TRIAGED):
             with suppress(sqlite3.IntegrityError):
-                connection.execute(SORT, row)
+                connection.execute(TRIAGE, row)
         for row in source.execute(CLEARED):
             connection.execute(people.CLEAR, row)
         [[text]] = source.execute("SELECT text FROM rule_state").fetchall() or [[None]]

@@ -18,8 +18,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from harken.errors import UserError
-from harken.inbox.conversations import ConversationSummary, TriageResult
-from harken.model import LOCAL, Attention, Message, Trust, timestamp
+from harken.inbox.conversations import ConversationState, ConversationSummary, Triage, TriageResult
+from harken.model import LOCAL, Attention, Message, MessageId, Trust, timestamp
 from harken.sources.source import Speakers
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page.links import conversation_href
@@ -148,10 +148,12 @@ class ConversationPages:
             return self._said(request, f"{_counted(refs)} {'unread' if what == 'unread' else 'read'}.", "")
         if what == "done":
             done = await use.done(caller, refs)
-            return self._said(request, f"{_counted(done)} done.", _back(done))
+            return self._said(request, _told(done, ConversationState.DONE, "done."), _back(done))
         if what == "snooze":
             done = await use.snooze(caller, refs, until=_moment(form.get("until", "")))
-            return self._said(request, f"{_counted(done)} put off until", _back(done), until=done[0].until)
+            until = next((each.now.until for each in done if each.now.until), None)
+            said = _told(done, ConversationState.SNOOZED, "put off until")
+            return self._said(request, said, _back(done), until=until)
         if what == "reopen":
             done = await use.reopen(caller, refs)
             return self._said(request, f"{_counted(done)} in the list again.", _back(done))
@@ -161,16 +163,7 @@ class ConversationPages:
         """Put conversations back to where they were."""
         back = (await form_of(request)).get("back", "")[:_MAX_BACK]
         context = self._context.call_context()
-        use, caller = context.conversations, context.caller
-        lines = [[*line.split(" "), "", ""][:4] for line in back.split(",") if line]
-        for state, put in (("done", use.done), ("open", use.reopen), ("sent", use.reopen)):
-            if refs := [ref for ref, was, *_ in lines if was == state]:
-                await put(caller, refs)
-        for ref, was, until, _ in lines:
-            if was == "snoozed":
-                await use.snooze(caller, [ref], until=_moment(until))
-        if refs := [ref for ref, *rest in lines if "unread" in rest]:
-            await use.mark(caller, refs, is_unread=True)
+        await context.conversations.restore(context.caller, [_order(line) for line in back.split(",") if line])
         return self._said(request, "Undone.", "")
 
     async def allow(self, request: Request) -> Response:
@@ -209,7 +202,7 @@ class ConversationPages:
             views=VIEWS,
             counts={state.value: count for state, count in counts.by_state.items()},
             rows=rows_of(found, speakers(context.sources()), now),
-            older=found[-1].position if len(found) >= ROWS and view != "snoozed" else 0,
+            older=found[-1].position if len(found) >= ROWS else 0,
             is_first=not before,
             next_due=counts.next_due,
             is_new_here=not any(counts.by_state.values()),
@@ -227,16 +220,36 @@ def _counted(which: Sequence[object]) -> str:
     return "1 conversation is" if len(which) == 1 else f"{len(which)} conversations are"
 
 
+def _told(done: Sequence[TriageResult], state: ConversationState, what: str) -> str:
+    """Return what was done, and how many have something newer, so that they stay."""
+    there = [each for each in done if each.now.state is state]
+    newer = len(done) - len(there)
+    stays = f"{newer} {'has' if newer == 1 else 'have'} something newer and {'stays' if newer == 1 else 'stay'}."
+    return " ".join([*([stays] if newer else []), *([f"{_counted(there)} {what}"] if there else [])])
+
+
 def _back(done: Sequence[TriageResult]) -> str:
     """Return what undoes something: each conversation with where it was."""
     return ",".join(map(_was, done))
 
 
 def _was(each: TriageResult) -> str:
-    was = each.conversation
-    until = f" {timestamp(was.until)}" if was.until else ""
-    unread = " unread" if was.unread or was.is_marked else ""
-    return f"{each.message} {was.state.value}{until}{unread}"
+    was = each.was
+    until = timestamp(was.until) if was.until else "-"
+    return f"{each.message} {was.state.value} {until} {'unread' if was.unread or was.is_marked else 'read'}"
+
+
+def _order(line: str) -> Triage:
+    """Return what puts a conversation back, from a line of `_was`."""
+    message, state, until, read = [*line.split(" "), "", "", ""][:4]
+    if state not in set(ConversationState):
+        raise UserError("That cannot be undone.", "Load the page again.")
+    return Triage(
+        message=MessageId(message),
+        state=ConversationState(state),
+        until=_moment(until) if state == ConversationState.SNOOZED.value else None,
+        is_unread=None if state == ConversationState.SNOOZED.value else read == "unread",
+    )
 
 
 def _moment(text: str) -> datetime:

@@ -106,10 +106,11 @@ class TimelinePages:
         """Answer with the messages of one conversation."""
         after = self._context.ticker.newest
         place = place_of(request.query_params)
-        newest = (await self._read(place)).items
-        if not place.thread or not newest:
+        items = (await self._read(place)).items
+        if not place.thread or not items:
             raise NotFound("There is no such conversation.", "The list shows those that exist.")
-        item = newest[-1]
+        # Mail for a task may be in the thread; it is shown, and names no conversation.
+        item = next((each for each in reversed(items) if not each.message.mailbox.startswith(TASK)), items[-1])
         setting = TimelineContext(
             title=sender_of(item.message).name,
             after=after,

@@ -20,8 +20,11 @@
     const some = checked();
     if (some.length) return some.map((each) => each.dataset.ref);
     if (row) return [row.dataset.ref];
-    return page.dataset.conversation ? [page.dataset.conversation] : [];
+    return page.dataset.conversation ? [lastShown()?.id || page.dataset.conversation] : [];
   }
+
+  // What is said while the conversation is open is added below: what is done covers what can be read here, and no more.
+  const lastShown = () => [...document.querySelectorAll("#main .item[data-seq]:not([data-task])")].at(-1);
 
   // The toast: what was done, and its undo; it outlives the way back to the list --------------------------------------
 
