@@ -132,6 +132,14 @@ def test_connect_and_disconnect_leave_a_home_as_it_was(person: Rig) -> None:
     assert "No host is connected." in person.ok("disconnect", "--all")
 
 
+def test_status_tells_a_connected_agent_from_an_open_session(person: Rig) -> None:
+    """Who has just connected one must not be told to connect."""
+    with person.serving():
+        assert "Agents: none is connected. Connect those that you have: harken connect\n" in person.ok("status")
+        person.ok("connect", "codex", "--yes")
+        assert "Agents: no session is open\n" in person.ok("status")
+
+
 def test_what_was_written_since_is_kept(person: Rig) -> None:
     """People do not lose a setting by disconnecting, and are told which file was treated how."""
     person.ok("connect", "codex", "--yes")

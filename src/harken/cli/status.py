@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from harken.control.client import Result
 
 STATUS_SECONDS = 10.0
+UNCONNECTED = "none is connected. Connect those that you have: harken connect"
 LEFT_OUT = "Not given when the consumer began (see it: harken list --mailbox NAME --before SEQ)"
 
 
@@ -85,7 +86,8 @@ def _show_agents(screen: Screen, found: Result) -> None:
         screen.line("Agents:")
         screen.table([_session_row(item) for item in found["sessions"]])
     else:
-        screen.hint("Agents: none is connected now. Connect those that you have: harken connect")
+        is_connected = _has_connections(found["daemon"]["home"])
+        screen.hint(f"Agents: {'no session is open' if is_connected else UNCONNECTED}")
     deaf = [(item["consumer"], item["session"], item["problem"]) for item in found["sessions"] if item["problem"]]
     show_section(screen, "Sessions that read nothing", deaf)
     waits = [
@@ -94,6 +96,15 @@ def _show_agents(screen: Screen, found: Result) -> None:
         if place["unread"] and reader_name(place["consumer"]) != YOU
     ]
     show_section(screen, "Waits for agents", waits)
+
+
+def _has_connections(home: str) -> bool:
+    """Whether `connect` has written into the settings of any agent: it joins when it is started."""
+    try:
+        with os.scandir(f"{home}/connected") as files:  # without `pathlib`, which costs more than all the rest
+            return any(each.name.endswith(".json") for each in files)
+    except FileNotFoundError:
+        return False
 
 
 def _show_rules(screen: Screen, rules: Result) -> None:
