@@ -9,20 +9,20 @@ import os
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from harken.config.home import Home, ensure
-from harken.control.client import DaemonClient
 from harken.errors import Conflict
 from harken.sessions.events import HookMoment
 from harken.testing import DaemonProcess, EdgeClient
-from tests.cli.rig import SECONDS, serving
+from tests.cli.rig import SECONDS, Rig, serving
 from tests.hooks.rig import CLAUDE, KINDS, Conversation, Kind, Printed
 from tests.loss.rig import until
 from tests.upgrade.make_home import MINE, PROGRAMS, Json
@@ -56,26 +56,53 @@ def test_every_command_answers_as_the_earlier_version_did(machine: UpgradedMachi
         assert contains(new, {name: old[name] for name in parts} or old), words
 
 
-def test_a_daemon_of_the_earlier_version_that_still_runs_is_named(tmp_path: Path) -> None:
-    """It was there before the upgrade and does not know every verb: the person must start it anew, not look for one."""
-    home = Home(tmp_path)
+@contextmanager
+def earlier_daemon(folder: Path, answer: Mapping[str, object]) -> Iterator[Home]:
+    """Yield a home whose daemon answers one question like this, as one of an earlier version would."""
+    home = Home(folder)
     ensure(home)
     with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as pool:
-        listener.bind(str(tmp_path / "s"))
+        listener.bind(str(folder / "s"))
         listener.listen()
-        home.address_file.write_text(f"unix:{tmp_path / 's'}")
+        home.address_file.write_text(f"unix:{folder / 's'}")
 
-        def answer() -> None:
+        def reply() -> None:
             with listener.accept()[0] as connection, connection.makefile("rwb") as stream:
                 stream.readline()
                 asked = json.loads(stream.readline())
-                error = {"code": "user_error", "message": "There is no verb 'reload'.", "hint": "The verbs are: send."}
-                stream.write(json.dumps({"id": asked["id"], "error": error}).encode() + b"\n")
+                stream.write(json.dumps({"id": asked["id"], **answer}).encode() + b"\n")
 
-        pool.submit(answer)
-        with DaemonClient(home) as client, pytest.raises(Conflict, match="another version") as refused:
-            client.ask("reload")
-    assert refused.value.hint == "Start it anew: harken down, then harken up"
+        pool.submit(reply)
+        yield home
+
+
+REFUSED: Final = {"code": "user_error", "hint": ""}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"error": {**REFUSED, "message": "There is no verb 'read'."}}, "has no 'read'"),
+        (
+            {"error": {**REFUSED, "message": "read: Object contains unknown field `ref`."}},
+            "has other arguments of 'read'",
+        ),
+        ({"error": {**REFUSED, "message": "read: it has no argument 'ref'."}}, "has other arguments of 'read'"),
+        ({"error": {**REFUSED, "message": "read: the argument 'id' is missing."}}, "has other arguments of 'read'"),
+        ({"result": {"message": {"id": "m-1"}}}, "does not say "),
+        ({"result": {}}, "does not say 'message'"),
+    ],
+)
+def test_a_daemon_of_an_earlier_version_that_still_runs_is_named(
+    tmp_path: Path, answer: Mapping[str, object], said: str
+) -> None:
+    """It was there before the upgrade and knows or tells less: you must start it anew, not look for a mistake."""
+    with earlier_daemon(tmp_path, answer) as home:
+        done = Rig(home.path).run("read", "m-1")
+    assert done.code == Conflict.exit_code
+    assert done.err.startswith("harken: The daemon that runs is of another version and ")
+    assert said in done.err
+    assert "Start it anew: harken down && harken up" in done.err
 
 
 def test_what_you_had_not_seen_is_what_is_left_to_sort(machine: UpgradedMachine) -> None:

@@ -34,6 +34,10 @@ CHUNK = 65_536
 PROTOCOL = 1
 LOOPBACK = "127.0.0.1"
 KEY, ITEM = ": ", ", "
+OTHER_ARGUMENTS = (  # how versions of the daemon begin to say that they know one more or one less than this command
+    *("Object contains unknown field", "Object missing required field"),
+    *("it has no argument", "the argument "),
+)
 
 
 class NoDaemon(Unavailable):
@@ -75,6 +79,21 @@ def no_daemon(home: Place) -> NoDaemon:
     return NoDaemon(f"No daemon runs for {os.fspath(home)}.", "Start it: harken up")
 
 
+class DaemonRecord(dict[str, "Any"]):
+    """An object of an answer. A field that it lacks is not a fault of ours: the daemon is of an earlier version."""
+
+    def __missing__(self, name: str) -> object:
+        """Say so, with what to do."""
+        raise other_version(f"does not say {name!r}")
+
+
+def other_version(what: str) -> Conflict:
+    """Return the error that a daemon of another version runs, which has or says less than this command asks for."""
+    return Conflict(
+        f"The daemon that runs is of another version and {what}.", "Start it anew: harken down && harken up"
+    )
+
+
 class DaemonConnection:
     """One connection. Raises `ConnectionError` when it breaks, and what the daemon answered when that is an error."""
 
@@ -97,11 +116,11 @@ class DaemonConnection:
             answer = self._answer()
             if "error" in answer:
                 error = as_error(answer["error"])
-                if error.message == f"There is no verb {method!r}.":  # every verb that is asked here is in our table
-                    raise Conflict(
-                        f"The daemon that runs is of another version and has no {method!r}.",
-                        "Start it anew: harken down, then harken up",
-                    )
+                # Every verb and every argument that is asked for here is in our table.
+                if error.message == f"There is no verb {method!r}.":
+                    raise other_version(f"has no {method!r}")
+                if error.message.startswith(tuple(f"{method}: {each}" for each in OTHER_ARGUMENTS)):
+                    raise other_version(f"has other arguments of {method!r}")
                 raise error
             if answer.get("id") == self._next:
                 result: Result = answer["result"]
@@ -119,7 +138,7 @@ class DaemonConnection:
 
     def _answer(self) -> dict[str, Any]:
         try:
-            answer = decode(self._line())
+            answer = decode(self._line(), DaemonRecord)
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
@@ -231,18 +250,21 @@ class _DecoderSettings:
     """What the scanner asks of a decoder."""
 
     strict = True
-    array_hook = object_hook = object_pairs_hook = None
+    array_hook = object_pairs_hook = None
     parse_float = parse_constant = float
     parse_int = int
 
+    def __init__(self, kind: type[dict[str, Any]] | None) -> None:
+        self.object_hook = kind
 
-def decode(data: bytes) -> object:
-    """Return the value of one JSON text in UTF-8; raise `ValueError` for any other text.
+
+def decode(data: bytes, kind: type[dict[str, Any]] | None = None) -> object:
+    """Return the value of one JSON text in UTF-8, with objects of a kind; raise `ValueError` for any other text.
 
     By the standard library's own function in C: importing `json` costs every command half of the interpreter's start.
     """
     text = data.decode().strip(" \t\r\n")
-    settings: Any = _DecoderSettings()
+    settings: Any = _DecoderSettings(kind)
     value: object
     try:
         from _json import make_scanner
@@ -251,7 +273,7 @@ def decode(data: bytes) -> object:
     except (ImportError, AttributeError, TypeError):  # an interpreter that does it otherwise
         import json
 
-        value = json.loads(text)
+        value = json.loads(text, object_hook=kind)
         return value
     try:
         value, end = scan(text, 0)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Annotated, Any, Protocol, TypeAlias, cast, get_args, get_origin
+from typing import Annotated, Any, Final, Protocol, TypeAlias, cast, get_args, get_origin
 
 import anyio
 import msgspec
@@ -56,6 +56,44 @@ def position(text: str) -> msgspec.Meta:
 
 class Arguments(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Arguments of a verb."""
+
+
+_KINDS: Final[Mapping[str, str]] = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
+_UNKNOWN = re.compile(r"Object contains unknown field `(.+?)`")
+_MISSING = re.compile(r"Object missing required field `(.+?)`")
+_WRONG = re.compile(r"Expected `(.+?)`(?: (of length )?([<>]=?) (\S+))?(?:, got `(\w+)`)?")
+_BOUNDS: Final[Mapping[str, str]] = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
+_PLACE = re.compile(r" - at `\$\.?(.*)`$")
+
+
+def plain_fault(error: msgspec.ValidationError) -> str:
+    """Return in plain words what is wrong with arguments: the library names its own types and paths."""
+    said = str(error)
+    if unknown := _UNKNOWN.match(said):
+        return f"it has no argument {unknown[1]!r}"
+    if missing := _MISSING.match(said):
+        return f"the argument {missing[1]!r} is missing"
+    found = _PLACE.search(said)
+    name = f"{found[1]!r}" if found and found[1] else "what is asked with"
+    wrong = _WRONG.match(said)
+    if wrong is None:
+        return f"{name} is not valid: {said[: found.start()] if found else said}"
+    kinds, of_length, sign, bound, got = wrong.groups()
+    if of_length and (sign, bound) == (">=", "1"):
+        return f"{name} must not be empty"
+    if sign:
+        unit = " characters" if of_length and kinds == "str" else " entries" if of_length else ""
+        return f"{name} must {'have' if of_length else 'be'} {_BOUNDS[sign]} {bound.removesuffix('.0')}{unit}"
+    words = " or ".join(_KINDS.get(kind.strip(), kind.strip()) for kind in kinds.split("|"))
+    return f"{name} must be {words}" + (f", not {_KINDS.get(got, got)}" if got else "")
 
 
 class SignedInBrowser(Protocol):
@@ -410,7 +448,7 @@ class AgentTool:
             found = msgspec.convert(arguments or {}, self.arguments, strict=True)
         except msgspec.ValidationError as exc:
             fields = ", ".join(self.arguments.__struct_fields__) or "none"
-            raise UserError(f"{self.name}: {exc}.", f"Its arguments are: {fields}.") from exc
+            raise UserError(f"{self.name}: {plain_fault(exc)}.", f"Its arguments are: {fields}.") from exc
         if self.verb_arguments is None:
             return found
         values = {each.source: getattr(found, each.name) for each in self.fields}
@@ -498,7 +536,7 @@ class Verb:
             return msgspec.convert(arguments or {}, self.arguments, strict=True)
         except msgspec.ValidationError as exc:
             known = ", ".join(self.arguments.__struct_fields__) or "none"
-            raise UserError(f"{self.name}: {exc}.", f"Its arguments are: {known}.") from exc
+            raise UserError(f"{self.name}: {plain_fault(exc)}.", f"Its arguments are: {known}.") from exc
 
 
 class VerbTable:
