@@ -226,6 +226,15 @@ def test_a_mute_for_a_time_is_shown_with_its_end(rig: Rig) -> None:
     assert any(line.split()[:3] == ["sender", "amy", "until"] for line in rig.ok("status").splitlines())
 
 
+def test_only_a_session_or_an_agent_that_there_is_can_be_muted(rig: Rig) -> None:
+    """A slip of the finger would look muted and push all the same; channels and senders may still come."""
+    done = rig.run("mute", "session", "nobody-here")
+    assert (done.code, "See them: harken status --all" in done.err) == (3, True)
+    rig.ask("ack", refs=[rig.ask("send", text="x")["id"]], consumer="some-agent")
+    rig.ok("mute", "session", "some-agent")
+    rig.ok("unmute", "session", "some-agent")
+
+
 def test_pair_gives_a_code_with_an_end(rig: Rig) -> None:
     """A code that works for ever would be a password."""
     assert set(rig.json("pair")) == {"code", "until"}
@@ -251,6 +260,10 @@ def test_pair_gives_a_code_with_an_end(rig: Rig) -> None:
         (("list", "--limit", "0"), "limit must be at least 1.", "Give 1 or more"),
         (("read", "x", "--limit"), "Option '--limit' requires an argument.", "See: harken read --help"),
         (("read", "x", "--limit", "y"), "Invalid value for '--limit': 'y' is not a whole number.", "See: harken read"),
+        (("send", "x", "--from", ""), "A sender needs a name.", "Leave it out to speak as yourself"),
+        (("send", "x", "--from", " "), "A sender needs a name.", "Leave it out to speak as yourself"),
+        (("send", "x", "--channel", "bad channel / \\"), "'bad channel / \\\\' cannot be the name", "Use words"),
+        (("send", "x", "--channel", "ci//main"), "'ci//main' cannot be the name of a channel.", "Use words"),
         (("list", "--colour"), "No such option", "See: harken list --help"),
         (("--home", "", "list"), "The home folder given by --home is empty.", "Name a folder"),
     ],

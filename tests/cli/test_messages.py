@@ -12,6 +12,7 @@ from tempfile import TemporaryFile
 import pytest
 
 from harken.cli.messages import MAX_SHOWN, MAX_TAKEN
+from harken.cli.output import MAX_PIPED
 from harken.config.home import Home
 from harken.control.client import DaemonClient
 from harken.inbox.inbox import MAX_OFFER, MAX_PAGE
@@ -131,6 +132,25 @@ def test_list_narrows_and_pages(rig: Rig) -> None:
     assert [item["seq"] for item in older] == seqs[:1]
 
 
+def test_a_list_in_a_pipe_shows_where_lines_end_and_cuts_what_is_very_long(rig: Rig) -> None:
+    """Whoever pipes a list wants lines; `--json` has the whole text."""
+    long = _send(rig, "long " * 10_000, "--channel", "piped")
+    _send(rig, "# Title\n\n- one\n- two", "--channel", "piped")
+    first, second = rig.ok("list", "--channel", "piped").splitlines()
+    assert (len(first) <= MAX_PIPED, first[-1]) == (True, "…")
+    assert second.endswith(": # Title ⏎ - one ⏎ - two")
+    assert max(map(len, rig.ok("journal").splitlines())) <= MAX_PIPED
+    assert len(rig.json("read", long["id"])["message"]["content_text_sanitized"]) > 40_000
+
+
+def test_a_message_is_named_as_the_list_names_it(rig: Rig) -> None:
+    """What is printed can be pasted: in another mailbox than the inbox there is a blank before the number."""
+    sent = _send(rig, "for the shop", "--to", "project:named")
+    assert f"{sent['id']} project:named #1 " in rig.ok("list", "--mailbox", "project:named")
+    for ref in ("project:named #1", "project:named#1"):
+        assert rig.json("read", ref)["message"]["id"] == sent["id"]
+
+
 def test_an_empty_list_says_so_on_stderr_only(rig: Rig) -> None:
     """A pipe gets nothing, a person a sentence."""
     done = rig.run("list", "--channel", "no-such")
@@ -173,7 +193,7 @@ def test_read_shows_the_message_its_ledger_and_replies(rig: Rig) -> None:
     assert any(line.startswith(f"Reply {answer['reply_id']} ") for line in lines)
     assert lines[-1] == "    I did"
     details = rig.json("read", sent["id"])
-    assert set(details) == {"message", "ledger", "not_given", "replies", "question"}
+    assert set(details) == {"message", "ledger", "not_given", "replies", "question", "rules"}
 
 
 def test_ledger_line_of_what_was_never_offered_has_its_time_and_reason_only(rig: Rig, tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ import json
 import socket
 import sys
 from http.client import HTTPConnection
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.cli.rig import SECONDS, Json, Rig
+from tests.cli.rig import SECONDS, Json, Rig, serving
 from tests.cli.terminal_session import TerminalSession
 from tests.cli.test_as_agent import hosting
 from tests.cli.test_source import ANNOUNCER, REFUSED, WRONG, add, listed
@@ -117,6 +118,7 @@ def test_what_was_written_by_hand_is_taken_over_and_told(running: Rig) -> None:
         "removed": ["a"],
         "changed": ["b"],
         "settings": ["trust"],
+        "retried": [],
         "restart": ["limits"],
     }
 
@@ -156,8 +158,20 @@ def test_a_secret_that_was_put_in_its_place_is_found_by_a_reload(running: Rig) -
     assert running.json("source", "list")["sources"][0]["state"] == "needs person"
     (running.home / "env").write_text("HARKEN_TEST_TOKEN=kept-where-it-belongs\n")
     (running.home / "env").chmod(0o600)
-    assert running.json("reload")["changed"] == ["ci"]
+    assert running.ok("reload") == "Tried again, because it waited for you: ci\n"
     assert listed(running, "ci")["state"] == "listening"
+
+
+def test_a_source_that_has_delivered_says_so_after_a_restart(tmp_path: Path) -> None:
+    """That nothing came since the daemon began is no reason to say that nothing ever came."""
+    home = tmp_path / "home"
+    with serving(home) as rig:
+        write(rig, announcing("ci", "deploys=one"))
+        rig.ok("reload")
+        last = until(lambda: listed(rig, "ci")["last_message_at"], "it is heard", SECONDS)
+        write(rig, '[sources.ci]\nkind = "mcp"\ncommand = "/nowhere/at-all"\n')
+    with serving(home) as rig:
+        assert rig.json("source", "list")["sources"][0]["last_message_at"][:16] == last[:16]
 
 
 def test_an_agent_may_not_take_settings_over(running: Rig) -> None:

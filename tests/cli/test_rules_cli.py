@@ -184,6 +184,11 @@ def test_a_broken_file_changes_nothing_and_says_so(ruled: Rig) -> None:
         after = ruled.json("rules", "list")
         assert after["rules"] == before["rules"]
         assert "The file is not in force:" in ruled.ok("rules", "list")
+        faults = [line for line in ruled.ok("status").splitlines() if "rule" in line and line.startswith("  ")]
+        assert faults[-1].endswith("more faults: harken rules check")
+        write(ruled, BROKEN + " ")
+        assert "not in force" not in ruled.ok("status")
+        assert "triggers.json has changed" in ruled.ok("status")
     finally:
         write(ruled, json.dumps(RULES))
         ruled.ok("channel", "rules", "reload")
@@ -198,6 +203,9 @@ def test_the_list_shows_what_rules_did_and_what_cannot_run(ruled: Rig) -> None:
     assert first.endswith("held back: 1 duplicate")
     assert second.split()[:2] == ["strange", "auto"]
     assert reason.startswith("    cannot run: ")
+    assert "1 rule asks and does nothing, because no agent here can run it: harken rules list" in ruled.ok("status")
+    for number, said in ((1, "Rule ci-failed (notify): fired, a-"), (3, "Rule strange (auto): cannot run")):
+        assert said in ruled.ok("read", str(number))
     assert ruled.ok("channel", "rules") == ruled.ok("rules", "list")
 
 

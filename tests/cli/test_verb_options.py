@@ -34,7 +34,7 @@ def test_option_has_the_flag_the_default_and_the_help_of_the_argument() -> None:
 
     peek, sender = command.params
     assert isinstance(sender, click.Option)
-    assert (sender.opts, sender.default, sender.help) == (["--from"], "", "Who it is from; else you.")
+    assert (sender.opts, sender.default, sender.help) == (["--from"], None, "Who it is from; else you.")
     assert isinstance(peek, click.Option)
     assert (peek.opts, peek.is_flag, peek.help) == (["--peek"], True, "Look without taking.")
     with pytest.raises(KeyError):

@@ -21,6 +21,7 @@ TITLES = st.text(max_size=200)
     ("title", "expected"),
     [
         ("Fix the login page", "fix-login-page"),
+        ("Rename amount to amount_cents", "rename-amount-cents"),
         ("API", "api"),
         ("  Crème brûlée  ", "creme-brulee"),
         ("The", "the"),

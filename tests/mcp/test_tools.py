@@ -337,7 +337,7 @@ def test_trust_says_whose_word_a_message_is(daemon: DaemonProcess, connect: Conn
     agent = connect()
     stranger = fresh_name("stranger")
     daemon.call("deny", sender=stranger)
-    send(daemon, "mine", sender="")
+    send(daemon, "mine", sender=None)
     send(daemon, "theirs")
     send(daemon, "anyone's", sender=stranger)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harken.automation import MAX_WAITING
 from harken.cli.complete import completer
 from harken.cli.invocation import Invocation
 from harken.cli.output import note_to_person
@@ -67,7 +68,7 @@ def confirm(asked: Invocation, *, action: str, answer: str) -> None:
 
     with asked.daemon() as daemon:
         if not action:
-            found = daemon.ask("actions", state="waiting")
+            found = daemon.ask("actions", state="waiting", limit=MAX_WAITING)
         else:
             found = _answered(daemon, action, is_yes=answer == YES)
     if asked.as_json:

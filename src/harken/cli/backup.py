@@ -78,8 +78,8 @@ def restore(asked: Invocation, *, file: str, is_agreed: bool, takes_settings: bo
 
     refuse_agent(asked, "restore backups")
     home = asked.home
-    refuse_used(home)
     with _source(file) as stream:
+        refuse_used(home)
         done = restore_home(home, stream, lambda powers: takes_settings or _takes(asked, powers, is_agreed=is_agreed))
     about, held, powers, parked = done.about, done.held, done.powers, done.parked
     if asked.as_json:

@@ -56,7 +56,8 @@ def reload(asked: Invocation) -> None:
     if asked.gave_json(found):
         return
     sources = (("added", "Listened to from now on"), ("changed", "Made anew"), ("removed", "Listened to no longer"))
-    for key, said in (*sources, ("settings", "Taken over")):
+    retried = ("retried", "Tried again, because it waited for you")
+    for key, said in (*sources, retried, ("settings", "Taken over")):
         if found[key]:
             asked.screen.line(f"{said}: {', '.join(map(one_line, found[key]))}")
     if not any(found.values()):

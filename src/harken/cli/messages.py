@@ -191,6 +191,12 @@ def _show_details(screen: Screen, details: Result) -> None:
         screen.line(f"Cut when it came: {kept:,} of {length:,} characters are stored.")
     if question := details["question"]:
         screen.line(f"Waits for an answer, for {one_line(question['how_long'])}: {standing(question)}")
+    for verdict in details["rules"]:
+        why = f": {one_line(verdict['reason'])}" if verdict["reason"] else ""
+        action = f", {one_line(verdict['action'])}" if verdict["action"] else ""
+        screen.line(
+            f"Rule {one_line(verdict['rule'])} ({verdict['mode']}): {one_line(verdict['outcome'])}{action}{why}"
+        )
     rows = [_ledger_row(entry) for entry in details["ledger"]]
     rows += [
         (reader_name(name), "not given", "older, or one of too many, when it began")
@@ -218,7 +224,8 @@ def _ledger_row(entry: Result) -> tuple[str, ...]:
     if "delivery_id" not in entry:
         return (reader_name(entry["consumer"]), entry["state"], "")
     is_over = entry["state"] in ("expired", "refused")
-    words = [f"offered {clock_time(entry['offered_at'])} by {entry['surface']}"] if entry["offers"] else []
+    way = f" by {entry['surface']}" if entry["surface"] else ""
+    words = [f"offered {clock_time(entry['offered_at'])}{way}"] if entry["offers"] else []
     words += [f"{entry['offers']} times"] if entry["offers"] > 1 else []
     words += [clock_time(entry["offered_at"])] if is_over and not entry["offers"] else []
     words += [f"seen {clock_time(entry['seen_at'])} ({entry['evidence']})"] if entry["seen_at"] else []

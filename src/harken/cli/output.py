@@ -30,6 +30,8 @@ MIN_WIDTH = 20
 DEFAULT_WIDTH = 80
 STAMP = "2026-01-05T09:00:00.000Z"  # a time as every verb gives it
 MARCH, DAYS_TO_1970 = 3, 719_469
+MAX_PIPED = 1_000  # columns of a line in a list that a program reads; `--json` has all
+LINE_END = " ⏎ "
 NARROW = 70
 MIN_COLUMN = 8
 INDENT = "    "
@@ -155,7 +157,7 @@ def terminal_columns() -> int:
 
 
 class Screen:
-    """Where output goes. `width` is 0 for a pipe: nothing is cut or wrapped."""
+    """Where output goes. `width` is 0 for a pipe: nothing is wrapped, and only what is very long is cut in a list."""
 
     __slots__ = ("has_colour", "width")
 
@@ -189,8 +191,7 @@ class Screen:
 
     def fit(self, text: str, taken: int = 0) -> str:
         """Return one line that fits into what is left of the width."""
-        safe = one_line(text)
-        return cut(safe, max(1, self.width - taken)) if self.width else safe
+        return cut(one_line(text), max(1, (self.width or MAX_PIPED) - taken))
 
     def short(self, text: str, part: int) -> str:
         """Return one line that takes at most that part of the width: a fourth, an eighth."""
@@ -201,10 +202,11 @@ class Screen:
         """Print a message on one line: where it is, when, who and the beginning of what."""
         head, plain = self._head(record, note)
         room = self.width - width_of(plain)
+        said = LINE_END.join(line for each in record["content_text_sanitized"].split("\n") if (line := each.strip()))
         if self.width and room < MIN_WIDTH // 2:
-            print(self.fit(plain + record["content_text_sanitized"]))
+            print(self.fit(plain + said))
         else:
-            print(head + self.fit(record["content_text_sanitized"], width_of(plain)))
+            print(head + self.fit(said, width_of(plain)))
 
     def message(self, record: Record, note: str = "") -> None:
         """Print a message whole. Its later lines are indented, so that none can pose as another message."""

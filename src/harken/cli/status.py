@@ -7,7 +7,7 @@ import os
 from harken.cli.output import RED, clock_time
 from harken.cli.source_show import show_sources
 from harken.control.client import NoDaemon
-from harken.display import YOU, author_name, one_line, reader_name
+from harken.display import YOU, author_name, counted, one_line, reader_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,10 +113,16 @@ def _show_rules(screen: Screen, rules: Result) -> None:
     parts = [f"{rules['rules']} in force" + (", paused" if rules["is_paused"] else "")]
     parts += [f"{rules[key]} {word}" for key, word in (("queued", "queued"), ("running", "running")) if rules[key]]
     screen.line(f"Rules: {', '.join(parts)}")
+    if count := rules["cannot_run"]:
+        subject = "1 rule asks and does" if count == 1 else f"{count} rules ask and do"
+        screen.hint(f"  {subject} nothing, because no agent here can run it: harken rules list")
     if rules["is_changed"] and not rules["problem"]:
         screen.hint("  triggers.json has changed since it was put in force: harken rules reload")
     if rules["problem"]:
-        screen.line(screen.paint("  triggers.json is not in force: ", RED) + screen.fit(rules["problem"], 33))
+        first, *others = rules["problem"].splitlines()
+        screen.line(screen.paint("  triggers.json is not in force: ", RED) + screen.fit(first, 33))
+        if others:
+            screen.hint(f"  {counted(len(others), 'more fault')}: harken rules check")
 
 
 def _show_insides(screen: Screen, found: Result) -> None:

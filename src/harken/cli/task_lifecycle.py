@@ -31,7 +31,7 @@ from harken.hosts.connect.plan import local_place
 from harken.hosts.connect.record import records
 from harken.hosts.host import names_of_marks
 from harken.hosts.registry import host_marks, host_name, host_names, interactive, short, title_of
-from harken.workspaces.agent_command import AgentCommand, command_of, run_in_tmux
+from harken.workspaces.agent_command import AgentCommand, command_of, is_installed, run_in_tmux
 from harken.workspaces.seeding import SeedReport, seed, unseed
 from harken.workspaces.tasks import (
     TaskRequest,
@@ -73,7 +73,8 @@ def make_task(asked: Invocation, request: TaskRequest) -> None:
     screen.line(screen.fit(f"{made['id']}  {where}"))
     if seeded.files:
         names = ", ".join(seeded.names(ground.folder))
-        screen.text(f"{title_of(agent)} is connected there: {names}. git leaves these files alone.")
+        state = "is connected there" if is_installed(agent) else "is not installed here; its folder is ready for it"
+        screen.text(f"{title_of(agent)} {state}: {names}. git leaves these files alone.")
     for note in notes:
         screen.text(note)
     screen.text(f"Start it: harken task start {made['id']}")

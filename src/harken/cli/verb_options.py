@@ -121,7 +121,7 @@ VERB_HELP: Final[Mapping[str, str]] = MappingProxyType(
 VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
     {
         "send": {
-            "sender": ("--from", "", "Who it is from; else you."),
+            "sender": ("--from", None, "Who it is from; else you."),
             "channel": ("--channel", "", "The channel it belongs to."),
             "to": ("--to", "", "The mailbox; else routes decide."),
             "priority": ("--priority", "normal", "high, normal or low."),
@@ -226,12 +226,12 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
             "cwd": ("--cwd", "", "The folder that says which task is yours."),
         },
         "channels": {
-            "limit": ("--limit", 20, "At most this many."),
+            "limit": ("--limit", 20, "At most this many, and 200 at once."),
         },
         "channel": {
             "channel": ("--channel", "", "The channel; all of them when empty."),
             "source": ("--source", "", "Of this source, when several have the channel."),
-            "limit": ("--limit", 20, "At most this many."),
+            "limit": ("--limit", 20, "At most this many, and 200 at once."),
         },
         "channel_ack": {
             "channel": ("--channel", "", "The channel; all of them when empty."),
@@ -250,11 +250,11 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
         },
         "questions": {
             "mailbox": ("--mailbox", "", "Only this mailbox."),
-            "limit": ("--limit", 50, "At most this many."),
+            "limit": ("--limit", 50, "At most this many, and 500 at once."),
         },
         "conversations": {
             "view": ("--view", "open", "Which: `open`, `unread`, `for-you`, `snoozed`, `done` or `sent`."),
-            "limit": ("--limit", 20, "At most this many."),
+            "limit": ("--limit", 20, "At most this many, and 200 at once."),
             "before": ("--before", 0, "Only what follows this position."),
         },
         "snooze": {
@@ -296,7 +296,7 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
         "actions": {
             "state": ("--state", "", "Only those in this state, such as waiting."),
             "message": ("--message", "", "Only those about this message."),
-            "limit": ("--limit", 50, "At most this many."),
+            "limit": ("--limit", 50, "At most this many, and 200 at once."),
         },
         "confirm": {
             "yes": ("--yes", True, "False declines it."),
@@ -311,7 +311,7 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
         "runs": {
             "running": ("--running", None, "True: only those that are going on. False: only those that are over."),
             "message": ("--message", "", "Only those about this message."),
-            "limit": ("--limit", 20, "At most this many."),
+            "limit": ("--limit", 20, "At most this many, and 200 at once."),
         },
         "run_output": {
             "after": ("--after", 0, "Only what follows this line."),

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, fields, replace
+from datetime import datetime
 from functools import partial
 from socket import socket
 from typing import Final, TypeVar
@@ -76,6 +77,7 @@ class SettingsChanges:
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
+    retried: tuple[str, ...] = ()  # waited for the person, and their entries are as they were
     settings: tuple[str, ...] = ()
     restart: tuple[str, ...] = ()
 
@@ -145,6 +147,7 @@ class SourceSet:
         self._own_senders: Mapping[str, ReplySender] = {}
         self.placeholders: dict[str, PlaceholderWriter] = {}
         self._sources: dict[str, Source] = {name: self._make_at_start(name) for name in enabled(settings)}
+        self._last_at: dict[str, datetime] = {}
         self._lock = anyio.Lock()
         self._join: _SourceWiring | None = None
         self._derive()
@@ -173,6 +176,7 @@ class SourceSet:
         loops = () if supervisor is None else (supervisor.health.get(name) for name in loops_of(source))
         failed = next((loop for loop in loops if loop is not None and loop.is_down), None)
         health = health_of(source)
+        health = replace(health, last_message_at=health.last_message_at or self._last_at.get(source.name))
         if failed is None:
             return health
         return replace(health, state=SourceState.RETRYING, reason=f"It has failed: {failed.error}")
@@ -196,10 +200,16 @@ class SourceSet:
             policies=policies,
         )
         for name, source in self._sources.items():
+            await self._recall_last(name, store)
             try:
                 await _recall(source, store.outbox)
             except PluginFault as fault:
                 self._sources[name] = self._unready(name, fault)
+
+    async def _recall_last(self, name: str, store: Store) -> None:
+        """Know when a source has brought something last: the source itself knows only since it was made."""
+        for newest in await store.timeline.channels(1, source=name):
+            self._last_at[name] = newest.last_at
 
     @property
     def outbox(self) -> Outbox:
@@ -233,6 +243,8 @@ class SourceSet:
             )
             policy = configured_policy(after)
             stale = self._stale(after)
+            is_elsewhere = before.hooks.public_url != after.hooks.public_url
+            unchanged = {name for name in stale if not is_elsewhere and before.sources[name] == after.sources.get(name)}
             joined, had = self._joined, set(self._sources)
             async with AsyncExitStack() as undo:
                 made: dict[str, Source] = {}
@@ -241,6 +253,7 @@ class SourceSet:
                         made[name] = self._make(name, after)
                         undo.push_async_callback(_close, made[name])
                         await _recall(made[name], joined.store.outbox)
+                        await self._recall_last(name, joined.store)
                 everything = {name: made.get(name) or self._sources[name] for name in enabled(after)}
                 joined.doors.show([door for source in everything.values() for door in source.doors()])
                 undo.pop_all()
@@ -257,7 +270,8 @@ class SourceSet:
             return SettingsChanges(
                 added=tuple(name for name in made if name not in had),
                 removed=tuple(sorted(had - set(everything))),
-                changed=tuple(name for name in made if name in had),
+                changed=tuple(name for name in made if name in had and name not in unchanged),
+                retried=tuple(name for name in made if name in unchanged),
                 settings=tuple(n for n in LIVE if n != "sources" and getattr(before, n) != getattr(after, n)),
                 restart=tuple(
                     each.name for each in fields(wanted) if getattr(wanted, each.name) != getattr(after, each.name)

@@ -112,6 +112,7 @@ class AutomationSummary:
     is_paused: bool
     problem: str
     is_changed: bool
+    cannot_run: int
     asked: int
     oldest: datetime | None
     queued: int
@@ -220,6 +221,7 @@ class Automation:
             is_paused=standing.is_paused,
             problem=await anyio.to_thread.run_sync(lambda: self._book.problem),
             is_changed=await anyio.to_thread.run_sync(lambda: self._book.is_changed),
+            cannot_run=len(self._book.unable),
             asked=len(waiting),
             oldest=min((action.created_at for action in waiting), default=None),
             queued=standing.waiting - len(waiting),
@@ -331,6 +333,12 @@ class Automation:
             decided=await self._store.rules.verdicts(message.id),
             actions={action.rule: action for action in actions},
         )
+
+    async def decided(self, message: MessageId) -> Sequence[tuple[RuleVerdict, str]]:
+        """Return what was decided about a message when it came, each with the id of its action or an empty text."""
+        verdicts = await self._store.rules.verdicts(message)
+        actions = {each.rule: each.id for each in await self._store.actions.list(message=message)} if verdicts else {}
+        return [(each, actions.get(each.rule, "")) for each in verdicts]
 
     # -- actions -----------------------------------------------------------------------------------------------
 

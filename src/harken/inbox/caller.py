@@ -88,9 +88,9 @@ def refusal(what: str, program: str = "", because: str = "") -> Forbidden:
     return Forbidden(f"An agent may not {what}.{who}", "Ask your user to run it in their own terminal.")
 
 
-def speaker(caller: Caller, name: str) -> Sender:
+def speaker(caller: Caller, name: str | None) -> Sender:
     """Return who a message is from. What an agent hands in is its own word, under any name it gives."""
-    if not name:
+    if name is None:
         return caller.sender
     # Invisible characters go when it is stored: what is left must not be such a name either.
     folded = "".join(char for char in name if char.isprintable()).strip().lower()
@@ -122,10 +122,17 @@ def check_message(caller: Caller, text: str, bounds: Bounds, *, has_folder: bool
     check_said(text, bounds.max_said_chars, "A message", hint, can_be_file=can_be_file)
 
 
-def check_names(sender: str, channel: str) -> None:
-    """Refuse names that could not be kept whole."""
-    check_said(sender, MAX_NAME, "The name of a sender", "Give a shorter one.")
+def check_names(sender: str | None, channel: str) -> None:
+    """Refuse names that could not be kept whole, empty ones, and those that could not be typed."""
+    if sender is not None and not sender.strip():
+        raise UserError("A sender needs a name.", "Leave it out to speak as yourself, or name one: --from ci-bot")
+    check_said(sender or "", MAX_NAME, "The name of a sender", "Give a shorter one.")
     check_said(channel, MAX_NAME, "The name of a channel", "Give a shorter one.")
+    parts = channel.split("/") if channel else []
+    if "\\" in channel or any(part != part.strip() or not part for part in parts):
+        raise UserError(
+            f"{channel[:80]!r} cannot be the name of a channel.", "Use words, with / between parts: ci, alerts/critical"
+        )
 
 
 def check_answerable(message: Message, bounds: Bounds) -> None:

@@ -133,7 +133,7 @@ class Inbox:
         caller: Caller,
         text: str | TextFile,
         *,
-        sender: str = "",
+        sender: str | None = None,
         channel: str = "",
         to: str = "",
         priority: str = "normal",

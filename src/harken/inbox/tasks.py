@@ -386,7 +386,7 @@ def task_id(title: str, taken: Collection[str]) -> TaskId:
     """Return a new id: `Fix the login page` is `fix-login-page`."""
     plain = unicodedata.normalize("NFKD", title.lower()).encode("ascii", "ignore").decode()
     words = re.findall(r"[a-z0-9]+", plain)
-    telling = [word for word in words if word not in _FILLERS] or words
+    telling = list(dict.fromkeys(word for word in words if word not in _FILLERS)) or words
     base = "-".join(telling[:MAX_WORDS])[:MAX_CHARS].strip("-") or fresh_id("task-", 4)
     if base not in taken:
         return TaskId(base)

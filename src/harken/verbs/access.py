@@ -75,8 +75,16 @@ async def _pair(context: CallContext, _a: Pair) -> object:
 
 
 async def _mute(context: CallContext, a: MuteName) -> object:
+    if a.kind == "session" and not await _reads(context, a.name.strip()):
+        raise NotFound(f"There is no session or agent {a.name[:80]!r}.", "See them: harken status --all")
     mute = await context.access.mute(context.caller, a.kind, a.name, seconds=a.seconds)
     return {"kind": mute.kind, "name": mute.name, "until": shapes.moment(mute.until)}
+
+
+async def _reads(context: CallContext, name: str) -> bool:
+    """Whether a name is that of a session that is here, or of an agent that reads or has read."""
+    live = context.inbox.sessions.live()
+    return any(name in (each.key, each.consumer) for each in live) or name in await context.inbox.consumers()
 
 
 async def _unmute(context: CallContext, a: UnmuteName) -> object:

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import msgspec
 
 from harken.errors import UserError
-from harken.inbox.conversations import LONGEST_SNOOZE, ConversationSummary, TriageResult
+from harken.inbox.conversations import LONGEST_SNOOZE, MAX_LISTED, ConversationSummary, TriageResult
 from harken.verbs import shapes
 from harken.verbs.verb import Arguments, CallContext, Verb, about, position
 
@@ -20,7 +20,7 @@ class ListConversations(Arguments):
     """Show conversations, the newest first: a chat, a thread, a pull request, an alert with its repeats."""
 
     view: Annotated[str, about("Which: `open`, `unread`, `for-you`, `snoozed`, `done` or `sent`.")] = "open"
-    limit: Annotated[int, about("At most this many.")] = 20
+    limit: Annotated[int, about(f"At most this many, and {MAX_LISTED} at once.")] = 20
     before: Annotated[int, position("Only what follows this position.")] = 0
 
 

@@ -12,7 +12,7 @@ import msgspec
 from harken import render
 from harken.budget import ResultBudget, longest_piece
 from harken.inbox.caller import Role
-from harken.inbox.channels import MAX_FOR_AGENTS
+from harken.inbox.channels import MAX_FOR_AGENTS, MAX_LISTED, MAX_SHOWN
 from harken.inbox.inbox import MAX_OFFER, MAX_PAGE
 from harken.inbox.results import PullResult
 from harken.model import Attention, Consumer, DeliveryId, Message, MessageId, Offer, fresh_id
@@ -46,7 +46,7 @@ class Send(Arguments):
     """Send a message, and say what will happen to it."""
 
     text: Annotated[str, about("What to say.")]
-    sender: Annotated[str, about("Who it is from; else you.", flag="--from")] = ""
+    sender: Annotated[str | None, about("Who it is from; else you.", flag="--from")] = None
     channel: Annotated[str, about("The channel it belongs to.")] = ""
     to: Annotated[str, about("The mailbox; else routes decide.")] = ""
     priority: Annotated[str, about("high, normal or low.")] = "normal"
@@ -158,7 +158,8 @@ async def _read(context: CallContext, a: Read) -> object:
         message = await context.message(a.ref)
         return shapes.piece(context.piece(message, a.offset or 0, a.limit or len(message.text), shapes.piece))
     found = await context.inbox.read((await context.message(a.ref)).id)
-    return {**shapes.details(found), "question": await _question_state(context, found.message.id)}
+    rules = [shapes.verdict(*each) for each in await context.automation.decided(found.message.id)]
+    return {**shapes.details(found), "question": await _question_state(context, found.message.id), "rules": rules}
 
 
 PULL_FORMS: Final = MessageForms(json=(shapes.offer, shapes.cut_offer), tool=(render.for_pull, render.cut_for_pull))
@@ -372,7 +373,7 @@ _OF_SOURCE: Final = about("Of this source, when several have the channel.")
 class ListChannels(Arguments):
     """Show the channels that messages came through, the last active first."""
 
-    limit: Annotated[int, about("At most this many.")] = 20
+    limit: Annotated[int, about(f"At most this many, and {MAX_LISTED} at once.")] = 20
 
 
 class ShowChannel(Arguments):
@@ -380,7 +381,7 @@ class ShowChannel(Arguments):
 
     channel: Annotated[str, about("The channel; all of them when empty.")] = ""
     source: Annotated[str, _OF_SOURCE] = ""
-    limit: Annotated[int, about("At most this many.")] = 20
+    limit: Annotated[int, about(f"At most this many, and {MAX_SHOWN} at once.")] = 20
 
 
 class AckChannel(Arguments):

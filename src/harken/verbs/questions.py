@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
+from harken.inbox.questions import MAX_LISTED
 from harken.model import Mailbox
 from harken.verbs import shapes
 from harken.verbs.verb import AnyCall, Arguments, CallContext, ToolArgument, Verb, about, plain, tool_of
@@ -13,7 +14,7 @@ class ListQuestions(Arguments):
     """Show what was asked and not answered, the oldest first."""
 
     mailbox: Annotated[str, about("Only this mailbox.")] = ""
-    limit: Annotated[int, about("At most this many.")] = 50
+    limit: Annotated[int, about(f"At most this many, and {MAX_LISTED} at once.")] = 50
 
 
 class SettleQuestions(Arguments):

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from harken.automation import ActionState, FolderChanges, OutputPart, RuleVerdict, RunState
+from harken.automation import ActionState, FolderChanges, OutputPart, RunState
 from harken.errors import NotFound, UserError
 from harken.inbox.automation import (
+    MAX_LISTED,
     ActionDetails,
     AutomationOverview,
     JudgedMessage,
@@ -21,6 +22,7 @@ from harken.inbox.automation import (
 )
 from harken.model import Message, timestamp
 from harken.rules.fields import format_duration
+from harken.verbs import shapes
 from harken.verbs.verb import Arguments, CallContext, Verb, about, position
 
 A_WEEK = 7 * 86_400.0
@@ -83,7 +85,7 @@ class ListActions(Arguments):
 
     state: Annotated[str, about("Only those in this state, such as waiting.")] = ""
     message: Annotated[str, about("Only those about this message.")] = ""
-    limit: Annotated[int, about("At most this many.")] = 50
+    limit: Annotated[int, about(f"At most this many, and {MAX_LISTED} at once.")] = 50
 
 
 class Confirm(Arguments):
@@ -114,7 +116,7 @@ class ListRuns(Arguments):
         None
     )
     message: Annotated[str, about("Only those about this message.")] = ""
-    limit: Annotated[int, about("At most this many.")] = 20
+    limit: Annotated[int, about(f"At most this many, and {MAX_LISTED} at once.")] = 20
 
 
 class ShowRun(Arguments):
@@ -331,25 +333,13 @@ def overview_shape(found: AutomationOverview) -> dict[str, object]:
     }
 
 
-def verdict_shape(it: RuleVerdict, action: str = "") -> dict[str, object]:
-    """Return what a rule makes of a message."""
-    return {
-        "rule": it.rule,
-        "mode": it.mode.value,
-        "outcome": it.outcome.value,
-        "reason": it.reason,
-        "earlier": it.earlier,
-        "action": action,
-    }
-
-
 def judged_shape(found: JudgedMessage) -> dict[str, object]:
     """Return a message and what rules make of it."""
     actions = found.actions or {}
-    decided = [verdict_shape(each, actions[each.rule].id if each.rule in actions else "") for each in found.decided]
+    decided = [shapes.verdict(each, actions[each.rule].id if each.rule in actions else "") for each in found.decided]
     return {
         "message": glance(found.message),
-        "verdicts": [verdict_shape(each) for each in found.verdicts],
+        "verdicts": [shapes.verdict(each) for each in found.verdicts],
         "decided": decided,
     }
 
@@ -358,7 +348,7 @@ def tested_shape(found: RuleReplay) -> dict[str, object]:
     """Return what a replay found."""
     return {
         "messages": [
-            {"message": glance(each.message), "verdicts": [verdict_shape(it) for it in each.verdicts]}
+            {"message": glance(each.message), "verdicts": [shapes.verdict(it) for it in each.verdicts]}
             for each in found.judged
         ],
         "fired": found.fired,

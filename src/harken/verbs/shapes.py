@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
-from harken.inbox.automation import (
-    AutomationSummary,
-)
+from harken.automation import RuleVerdict
+from harken.inbox.automation import AutomationSummary
 from harken.inbox.questions import Question, WaitingSummary
 from harken.inbox.results import (
     ChannelCard,
@@ -316,6 +315,18 @@ def question_state(value: Question, how_long: str) -> dict[str, object]:
     }
 
 
+def verdict(it: RuleVerdict, action: str = "") -> dict[str, object]:
+    """Return what a rule makes of a message."""
+    return {
+        "rule": it.rule,
+        "mode": it.mode.value,
+        "outcome": it.outcome.value,
+        "reason": it.reason,
+        "earlier": it.earlier,
+        "action": action,
+    }
+
+
 def automation_summary(found: AutomationSummary) -> dict[str, object]:
     """Return how things stand, in a few numbers."""
     return {
@@ -323,6 +334,7 @@ def automation_summary(found: AutomationSummary) -> dict[str, object]:
         "is_paused": found.is_paused,
         "problem": found.problem,
         "is_changed": found.is_changed,
+        "cannot_run": found.cannot_run,
         "asked": found.asked,
         "oldest_asked_at": timestamp(found.oldest) if found.oldest else None,
         "queued": found.queued,

@@ -53,18 +53,28 @@ def _shown(char: str) -> str:
     return char if char.isprintable() else "".join(f"\\x{byte:02x}" for byte in os.fsencode(char))
 
 
+def is_installed(host: str) -> bool:
+    """Whether a host's program is here."""
+    return bool(_found(interactive(host).program)[1])
+
+
+def _found(program: str) -> tuple[str, str | None]:
+    """Return how a program is called, and where it is; None when it is not installed."""
+    found = shutil.which(program)
+    beside = shutil.which(program, path=str(Path.home() / ".local" / "bin"))
+    return (program if found else beside or program), found or beside
+
+
 def command_of(task: TaskRecord, host: str, extra: Sequence[str]) -> AgentCommand:
     """Return what starts a host in a task's folder, with a first prompt when mail waits and no session is there."""
     fact = interactive(host)
-    found = shutil.which(fact.program)
-    beside = shutil.which(fact.program, path=str(Path.home() / ".local" / "bin"))
-    program = fact.program if found else beside or fact.program
+    program, found = _found(fact.program)
     prompt = OPENING if task["pending"] and task["state"] != "running" else ""
     return AgentCommand(
         host=host,
         folder=Path(task["dir"]),
         argv=fact.command(program, prompt, extra),
-        is_installed=bool(found or beside),
+        is_installed=bool(found),
     )
 
 

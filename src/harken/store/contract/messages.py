@@ -69,7 +69,8 @@ class MessageStore(Protocol):
     async def get(self, ref: str) -> Message:
         """Return a message by id, by a unique beginning of its id, or by `mailbox#seq` (`#seq`, `seq`: in `inbox`).
 
-        Raises `NotFound`, or `UserError` when a beginning fits several.
+        A blank before the sign is allowed, as lists print it. Raises `NotFound`, or `UserError` when a beginning fits
+        several.
         """
         ...
 

@@ -64,7 +64,7 @@ BY_SEQ = f"SELECT {COLUMNS} FROM messages m WHERE m.mailbox = ? AND m.seq = ?"
 CHECKPOINT = "SELECT value FROM checkpoints WHERE source = ? AND feed = ?"
 PAGE_OLDEST = f"SELECT {COLUMNS} FROM messages m WHERE {WHERE} ORDER BY m.n LIMIT :limit"
 PAGE_NEWEST = f"SELECT {COLUMNS} FROM messages m WHERE {WHERE} ORDER BY m.n DESC LIMIT :limit"
-_SEQ_REF = re.compile(r"(?P<mailbox>[^#]*)#(?P<seq>[0-9]{1,15})|(?P<bare>[0-9]{1,9})")
+_SEQ_REF = re.compile(r"(?P<mailbox>[^#]*?) ?#(?P<seq>[0-9]{1,15})|(?P<bare>[0-9]{1,9})")
 _ID_BEGINNING = re.compile(r"m-[0-9a-z]+")
 MAX_REFERRING: Final = 20
 BY_IDS = f"SELECT {COLUMNS} FROM messages m WHERE m.id IN (SELECT value FROM json_each(?))"

@@ -180,7 +180,7 @@ class AgentServer:
         _log.info(
             "session %s: host %s (%s %s, protocol %s), consumer %s, reads %s, surfaces: %s",
             session.key, host.name, client or "unnamed client", version, context.protocol_version, session.consumer,
-            " ".join(session.mailboxes) or session.problem, ", ".join(session.surfaces),
+            " ".join(session.mailboxes) or session.problem, ", ".join(session.ways),
         )  # fmt: skip
         return session
 
