@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import subprocess
@@ -14,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from harken.testing.forked import FORK_SERVER
+from harken.testing.forked import ENVIRONMENT_FILE, FORK_SERVER, at_start
 
 READY_SECONDS: Final = 60.0
 END_SECONDS: Final = 10.0
@@ -30,6 +31,7 @@ class ForkedDaemons:
         path = Path(self._folder.name) / "socket"
         command = [sys.executable, "-I", str(_SERVER), str(path), PADDING]
         env = {**os.environ, "PADDING": PADDING}
+        path.with_name(ENVIRONMENT_FILE).write_text(json.dumps(at_start(env)))
         self._process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL)
         end = time.monotonic() + READY_SECONDS
         while not path.exists():

@@ -17,11 +17,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 FORK_SERVER: Final = "FORK_SERVER_OF_TESTS"
 """The variable with the path of the server's socket."""
+ENVIRONMENT_FILE: Final = "environment.json"
 
 PopenOption: TypeAlias = Any
 """Whatever `Popen` takes for one of its many parameters."""
@@ -40,18 +42,25 @@ _IS_AS_KNOWN: Final = {"cwd", "env", "start_new_session", *_PIPES} <= {*_PARAMET
 )
 
 
-def _at_start(env: Mapping[str, str]) -> Mapping[str, str]:
+def at_start(env: Mapping[str, str]) -> Mapping[str, str]:
+    """Return what an interpreter takes from an environment only while it starts."""
     return {name: value for name, value in env.items() if name.startswith(_AT_START) and name != _KEPT}
 
 
-_BEGINNING: Final = _at_start(os.environ)  # what the server has, whatever a test sets later
+@cache
+def _begun_with(server: str) -> Mapping[str, str]:
+    """Return what a server has started with, before tests set more: it is noted beside the socket."""
+    found: Mapping[str, str] = json.loads(Path(server).with_name(ENVIRONMENT_FILE).read_text())
+    return found
 
 
 def is_forked(command: Sequence[str], env: Mapping[str, str]) -> bool:
     """Whether a command is started by the server: there is one, and its processes are as one of their own would be."""
     is_ours = command[0] == sys.executable and "harken" in command[1:4] and command[1] in ("-I", "-m")
-    is_same = _at_start(env) == _BEGINNING and len(shlex.join(command).encode()) < _MAX_COMMAND_BYTES
-    return FORK_SERVER in os.environ and is_ours and is_same and _IS_AS_KNOWN
+    server = os.environ.get(FORK_SERVER)
+    if server is None or not is_ours or not _IS_AS_KNOWN:
+        return False
+    return at_start(env) == _begun_with(server) and len(shlex.join(command).encode()) < _MAX_COMMAND_BYTES
 
 
 def start_harken(
