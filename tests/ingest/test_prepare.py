@@ -19,6 +19,7 @@ from harken.model import (
     CUT_FROM,
     INBOX,
     MAX_TEXT_BYTES,
+    WATCH,
     Attention,
     Draft,
     Mailbox,
@@ -59,6 +60,7 @@ def test_draft_becomes_a_whole_message() -> None:
         attention_rules=(AttentionRule(Attention.BOUNDARY, channel="dev"),),
     )
     assert prepare(draft, policy) == NewMessage(
+        author=WATCH,
         mailbox=WEB,
         source="teams",
         sender=Sender("Ann@example.org", "Ann"),
@@ -292,3 +294,11 @@ def test_answer_of_the_person_upstream_stays_one() -> None:
     """It settles what was asked before; whose word it is, the source knows."""
     assert prepare(replace(DRAFT, is_answer=True), NOTHING).is_answer
     assert not prepare(DRAFT, NOTHING).is_answer
+
+
+def test_what_you_say_through_a_source_is_yours() -> None:
+    """Your own answer from a phone is not unread for you, and brings no conversation back."""
+    owner = IngestPolicy(sender_rules=(SenderRule(DRAFT.source, DRAFT.sender.id, Trust.OWNER),))
+    assert prepare(replace(DRAFT, is_answer=True), NOTHING).author == WATCH
+    assert prepare(DRAFT, owner).author == WATCH
+    assert prepare(DRAFT, NOTHING).author is None

@@ -24,6 +24,7 @@ from harken.model import (
     LOCAL,
     REPLIES,
     RUN,
+    WATCH,
     Attention,
     Draft,
     Mailbox,
@@ -87,7 +88,8 @@ def prepare(draft: Draft, policy: IngestPolicy) -> NewMessage:
         upstream_id=" ".join(visible(draft.upstream_id[: 2 * MAX_ID]).split()),
         sent_at=_utc(draft.sent_at),
         meta=_clean_meta(draft.meta.items()) | _cut_fact(cleaned),
-        author=draft.author,
+        # What you say through a source is yours: who answers in the chat itself need not be told of it here.
+        author=draft.author or (WATCH if draft.is_answer or trust is Trust.OWNER else None),
         is_question=is_question and push is not Attention.COUNT and mailbox != REPLIES,
         is_answer=draft.is_answer,
         dedup_key=identity.dedup_key,
