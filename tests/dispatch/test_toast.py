@@ -41,6 +41,7 @@ from harken.dispatch.toast import (
 from harken.model import Attention, Message, Sender, Trust
 from harken.store.contract import Store
 from harken.store.contract.automation import CONFIRM_EXPIRES
+from harken.store.contract.conversations import ConversationState, Triage
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.builders import a_message, a_new_message
@@ -139,6 +140,32 @@ async def test_night_is_quiet_and_the_morning_tells_all_in_one(rig: ToastFixture
     rig.clock.advance(2 * 3600)
     await toasts.look()
     assert [toast.title for toast in rig.shown] == ["3 more: red 3"]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_what_was_put_off_is_told_once_when_it_comes_back(rig: ToastFixture, count: int) -> None:
+    """No page may be open then, and the daemon may be another one; the night stays quiet."""
+    here = rig.clock.now().astimezone()
+    quiet = QuietHours((here - timedelta(minutes=1)).time(), (here + timedelta(hours=2)).time())
+    made = await rig.store.messages.append(
+        [
+            a_new_message(f"<b>call</b> {n}", source="teams", sender=Sender("ann", "Ann"), channel="chat")
+            for n in range(count)
+        ]
+    )
+    until = rig.clock.now() + timedelta(hours=1)
+    orders = [Triage(message=each.message.id, state=ConversationState.SNOOZED, until=until) for each in made]
+    await rig.store.conversations.triage(orders)
+    toasts = Toasts(rig.store, rig.clock, rig.show, quiet=quiet)
+    for _ in range(2):
+        await toasts.look()
+        assert rig.shown == []
+        rig.clock.advance(3_700)
+    await toasts.look()
+    await rig.toasts().look()
+    said = f"\u2039b\u203acall\u2039/b\u203a {count - 1}"
+    one, several = Toast(f"Back: {said}", "Ann in chat"), Toast("2 conversations are back", f"Ann in chat: {said}")
+    assert rig.shown == [one if count == 1 else several]
 
 
 async def test_what_runs_by_itself_makes_no_toast(rig: ToastFixture) -> None:

@@ -1,4 +1,6 @@
-"""Toasts: the person is told on the desktop that a rule has something to tell or to ask; and how it gets there.
+"""Toasts: the person is told on the desktop what a rule tells or asks, and what has come back; and how it gets there.
+
+What has come back are conversations that were put off until now.
 
 Looks whenever actions change, and shows the first at once. What follows is gathered: at most one toast in a while,
 which then says how many more there are, of which rules. In quiet hours nothing is shown until they are over. What an
@@ -106,12 +108,12 @@ class Toasts:
         if self._rest() > 0:
             return
         self._untold = await self._still_true([*self._untold, *await self._fresh()])
-        if not self._untold:
-            self._is_burst = False
-            return
         if self._quiet is not None and self._quiet.covers(self._clock.now().astimezone()):
             # What comes in the night is told in the morning, in one toast.
             self._is_burst = len(self._untold) > 1
+            return
+        if not self._untold:
+            self._is_burst = await self._show_returned()
             return
         if self._is_burst and len(self._untold) > 1:
             told, self._untold = self._untold, []
@@ -126,6 +128,14 @@ class Toasts:
         order = told[0].order if len(told) == 1 and _is_question(told[0]) else None
         may = await anyio.to_thread.run_sync(self._consent_to, order) if order and self._consent_to else ""
         await self._show(toast_of(told, messages, may=may))
+
+    async def _show_returned(self) -> bool:
+        """Show which conversations have come back after the person had put them off; return whether there are some."""
+        returned = await self._store.conversations.take_returned(self._clock.now(), AT_ONCE)
+        if returned:
+            self._shown_at = self._clock.now()
+            await self._show(returned_toast([each.newest for each in returned]))
+        return bool(returned)
 
     def _rest(self) -> float:
         """Return for how many seconds nothing more is shown. A clock that was set back does not make it longer."""
@@ -173,6 +183,14 @@ def toast_of(actions: Sequence[Action], messages: Mapping[MessageId, Message], *
     if asked := sum(map(_is_question, actions)):
         lines.append(f"{asked} wait{'s' if asked == 1 else ''} for your answer: harken channel confirm")
     return Toast(f"{number} more: {', '.join(named)}", "\n".join(lines))
+
+
+def returned_toast(newest: Sequence[Message]) -> Toast:
+    """Return the toast for conversations that have come back, from the newest message of each. Pure."""
+    first = newest[0]
+    if len(newest) == 1:
+        return Toast(f"Back: {_short(first.text, TEXT_CHARS)}", _who(first))
+    return Toast(f"{len(newest)} conversations are back", f"{_who(first)}: {_short(first.text, TEXT_CHARS)}")
 
 
 def _single(action: Action, message: Message | None, may: str) -> Toast:
