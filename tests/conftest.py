@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -71,17 +70,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     is_asked_for = any("tests/hosts" in argument for argument in config.invocation_params.args)
     is_left_out = "not hosts" in config.option.markexpr and not is_asked_for
     return True if is_left_out and collection_path == REAL_HOSTS else None
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Let the garbage collector leave alone what stays until the end: every module and ten thousand tests."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

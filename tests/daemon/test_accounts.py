@@ -87,8 +87,7 @@ def test_a_source_that_nobody_is_signed_in_to_says_so_and_the_daemon_runs(rig: R
 
 def test_a_chat_message_arrives_after_the_sign_in_and_is_answered_once(rig: Rig, graph: Graph) -> None:
     """The daemon sees a sign-in by itself; an answer goes to the chat that wrote, in the person's name."""
-    ann = graph.person("Ann")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann"))
     graph.say(chat, ann, "<p>before the sign-in</p>")
     assert signed_in(rig, "chats")["server"] == f"{graph.me.name} ({graph.me.address})"
     graph.say(chat, ann, "<p>is the build <b>green</b>?</p>")

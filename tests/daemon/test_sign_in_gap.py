@@ -19,8 +19,7 @@ from tests.loss.rig import until
 def test_what_is_said_after_the_sign_in_arrives_also_if_the_daemon_starts_later(home: Path) -> None:
     """Whoever signs in expects to be reached from then on, whether the daemon runs already or not."""
     with serving(seed=3) as graph:
-        ann = graph.person("Ann")
-        chat = graph.chat(ann)
+        chat = graph.chat(ann := graph.person("Ann"))
         graph.say(chat, ann, "<p>before the sign-in</p>")
         add_account(home, graph, "chats", "teams")
         sign_in(home, graph, "chats")

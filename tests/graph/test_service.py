@@ -21,8 +21,7 @@ BY_PREVIEW = {"$orderby": "lastMessagePreview/createdDateTime desc"}
 
 
 def _talk(graph: Graph, count: int) -> Chat:
-    ann = graph.person("Ann Example")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann Example"))
     start = graph.clock.now() - timedelta(hours=1)
     for number in range(count):
         graph.say(chat, ann, f"<p>{number}</p>", at=start + timedelta(seconds=number))

@@ -144,8 +144,7 @@ def test_the_log_says_which_surfaces_are_on_for_which_host(
 
 def test_a_session_that_ends_is_logged_and_gone(daemon: DaemonProcess, connect: Connect) -> None:
     """`status` must not show windows that were closed."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     (session,) = sessions(daemon, name)
     agent.close()
     until(lambda: not sessions(daemon, name))

@@ -41,8 +41,7 @@ def test_a_client_that_never_reads_and_goes_leaves_no_session(daemon: DaemonProc
 
 def test_a_client_that_is_killed_while_it_waits_takes_nothing_with_it(daemon: DaemonProcess, connect: Connect) -> None:
     """A host that crashes does not say goodbye; what arrives afterwards is for its next session, and new to it."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     agent.ask_tool("wait_for_inbound_message", timeout_s=50)
     until_waiting(daemon, name)
     agent.kill()

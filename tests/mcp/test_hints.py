@@ -47,8 +47,7 @@ def test_a_log_ping_says_who_and_where_and_nothing_else(daemon: DaemonProcess, c
 
 def test_hints_leave_the_message_queued(daemon: DaemonProcess, connect: Connect) -> None:
     """Many hosts show them to nobody: that one was sent, and that the resource was read, says nothing of the text."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     agent.request("resources/subscribe", {"uri": "harken://inbox"})
     message = send(daemon)
     agent.notification(PING, SOON)

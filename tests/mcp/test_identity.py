@@ -99,8 +99,7 @@ def test_each_reply_under_one_request_id_exists(daemon: DaemonProcess, connect: 
 
 def test_what_an_agent_does_not_read_it_cannot_answer(daemon: DaemonProcess, connect: Connect) -> None:
     """Numbers are easy to guess; a mailbox is for those who read it."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(fresh_name())
     message = send(daemon, to="project:secret")
     number = daemon.call("read", ref=message)["message"]["seq"]
     for ref in (message, f"project:secret#{number}"):

@@ -35,8 +35,7 @@ class Wire(ByteSendStream):
 
 def test_what_does_not_fit_into_one_answer_is_pulled_with_the_next(daemon: DaemonProcess, connect: Connect) -> None:
     """Mail of one busy night must reach the agent, and count as seen only as far as it did."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     with daemon.caller() as caller:
         sent = [str(caller.call("send", text=f"{n} {BODY}", sender="bulk")["id"]) for n in range(MESSAGES)]
 

@@ -39,8 +39,7 @@ def test_a_consumer_gets_a_message_once(daemon: DaemonProcess, connect: Connect)
 
 def test_a_result_is_only_an_offer_until_a_later_call_proves_it(daemon: DaemonProcess, connect: Connect) -> None:
     """The host may drop a result; only a model that read it goes on to call something."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     message = send(daemon)
 
     (given,) = agent.tool("inbox_pull")["messages"]
@@ -54,8 +53,7 @@ def test_a_result_is_only_an_offer_until_a_later_call_proves_it(daemon: DaemonPr
 
 def test_a_call_beside_the_one_that_carried_it_proves_nothing(daemon: DaemonProcess, connect: Connect) -> None:
     """Parallel calls belong to one step of the model: none of them was made after reading the other's result."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     waiting = agent.ask_tool("wait_for_inbound_message", timeout_s=50)
     until_waiting(daemon, name)
     beside = agent.ask_tool("wait_for_inbound_message", timeout_s=50)
@@ -72,8 +70,7 @@ def test_a_call_beside_the_one_that_carried_it_proves_nothing(daemon: DaemonProc
 
 def test_only_tool_calls_are_evidence(daemon: DaemonProcess, connect: Connect) -> None:
     """Hosts ping and list on their own, without the model having read anything."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     message = send(daemon)
     agent.tool("inbox_pull")
 
@@ -86,8 +83,7 @@ def test_only_tool_calls_are_evidence(daemon: DaemonProcess, connect: Connect) -
 
 def test_a_refused_call_is_evidence_too(daemon: DaemonProcess, connect: Connect) -> None:
     """A model that gets an argument wrong has still read what it was given before."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     message = send(daemon)
     agent.tool("inbox_pull")
 
@@ -97,8 +93,7 @@ def test_a_refused_call_is_evidence_too(daemon: DaemonProcess, connect: Connect)
 
 def test_a_malformed_call_does_not_use_up_the_evidence(daemon: DaemonProcess, connect: Connect) -> None:
     """It is refused before any tool runs; the next call proves what it would have proven."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     message = send(daemon)
     agent.tool("inbox_pull")
 
@@ -109,8 +104,7 @@ def test_a_malformed_call_does_not_use_up_the_evidence(daemon: DaemonProcess, co
 
 def test_calls_that_fail_do_not_wear_out_the_evidence(daemon: DaemonProcess, connect: Connect) -> None:
     """An error answers its call; if it stayed open, a thousand of them would end all proof on the connection."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     for _ in range(MAX_CARRIERS + 1):
         assert agent.request("tools/call", {"name": 7})["error"]["code"] == -32602
     message = send(daemon)
@@ -122,8 +116,7 @@ def test_calls_that_fail_do_not_wear_out_the_evidence(daemon: DaemonProcess, con
 
 def test_cancelling_a_call_that_was_answered_changes_nothing(daemon: DaemonProcess, connect: Connect) -> None:
     """One host, opencode, does that after every call: taken seriously it would give each message twice."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     message = send(daemon)
     call = agent.ask_tool("inbox_pull")
     assert ids(agent.result(call)["messages"]) == [message]
@@ -209,8 +202,7 @@ def test_of_two_waiting_sessions_the_last_active_gets_the_message(daemon: Daemon
 
 def test_looking_without_taking_changes_nothing(daemon: DaemonProcess, connect: Connect) -> None:
     """`mark_consumed=false` is for agents that only want to know: nothing is leased, nothing can be proven."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     message = send(daemon)
 
     for _ in range(2):
@@ -222,8 +214,7 @@ def test_looking_without_taking_changes_nothing(daemon: DaemonProcess, connect: 
 
 def test_an_acknowledgement_is_proof(daemon: DaemonProcess, connect: Connect) -> None:
     """By message id or delivery id, and also of what was only looked at."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     by_message, by_delivery = send(daemon, "one"), send(daemon, "two")
 
     assert agent.tool("ack", ids=[by_message]) == {"acknowledged": [by_message]}
@@ -237,8 +228,7 @@ def test_an_acknowledgement_is_proof(daemon: DaemonProcess, connect: Connect) ->
 
 def test_a_reply_is_proof_and_reaches_the_person(daemon: DaemonProcess, connect: Connect) -> None:
     """Whoever answers has read; and the answer is where people look for it."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     message = send(daemon)
 
     reply = agent.tool("reply", message_id=message, body="on it")
@@ -257,8 +247,7 @@ def test_a_reply_is_proof_and_reaches_the_person(daemon: DaemonProcess, connect:
 
 def test_a_message_that_was_seen_can_still_be_answered(daemon: DaemonProcess, connect: Connect) -> None:
     """Most answers come later than the proof."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     message = send(daemon)
     agent.tool("inbox_pull")
     agent.tool("inbound_queue_stats")

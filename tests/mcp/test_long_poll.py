@@ -26,8 +26,7 @@ def impatient() -> Iterator[DaemonProcess]:
 
 def test_a_wait_that_began_before_the_message_returns_it(daemon: DaemonProcess, connect: Connect) -> None:
     """An agent without hooks has no other way to hear of something while it is idle."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
 
     waiting = agent.ask_tool("wait_for_inbound_message", timeout_s=50)
     until_waiting(daemon, name)
@@ -66,8 +65,7 @@ def test_no_wait_is_longer_than_the_configured_cap(impatient: DaemonProcess) -> 
 
 def test_a_cancelled_wait_consumes_nothing(daemon: DaemonProcess, connect: Connect) -> None:
     """The person pressed Esc: what comes afterwards is new to the model, not a repeat."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     waiting = agent.ask_tool("wait_for_inbound_message", timeout_s=50)
     until_waiting(daemon, name)
 
@@ -83,8 +81,7 @@ def test_a_cancelled_wait_consumes_nothing(daemon: DaemonProcess, connect: Conne
 
 def test_a_message_that_meets_a_cancellation_is_not_lost(daemon: DaemonProcess, connect: Connect) -> None:
     """Both race here: either the answer with the message was on its way, or the next wait gets it as if new."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     for number in range(12):
         waiting = agent.ask_tool("wait_for_inbound_message", timeout_s=50)
         until_waiting(daemon, name)
@@ -101,8 +98,7 @@ def test_a_message_that_meets_a_cancellation_is_not_lost(daemon: DaemonProcess, 
 
 def test_other_calls_are_answered_while_one_waits(daemon: DaemonProcess, connect: Connect) -> None:
     """A host runs calls side by side: a minute of waiting must not be a minute of silence."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     waiting = agent.ask_tool("wait_for_inbound_message", timeout_s=50)
     until_waiting(daemon, name)
 

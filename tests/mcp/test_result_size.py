@@ -102,8 +102,7 @@ def test_no_result_is_longer_than_the_host_shows(
 
 def test_message_that_is_too_long_is_listed_and_stays(daemon: DaemonProcess, connect: Connect) -> None:
     """Its first words are no proof of the rest: it stays queued, also for another session of the same reader."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     text = body(50_000)
     long, short = send(daemon, text, conversation="run-7"), send(daemon, "still red")
     for _ in range(2):
@@ -152,8 +151,7 @@ def test_search_says_how_much_more_was_found(daemon: DaemonProcess, connect: Con
 
 def test_wait_gives_what_fits_and_lists_the_rest(daemon: DaemonProcess, connect: Connect) -> None:
     """The long poll is a result like any other."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     sent = [send(daemon, body(length)) for length in (3_000, 3_000, 3_000, 40_000)]
     texts = blocks(agent, "wait_for_inbound_message")
     assert size(texts) <= GENERIC.result_bytes
@@ -171,8 +169,7 @@ def test_wait_gives_what_fits_and_lists_the_rest(daemon: DaemonProcess, connect:
 
 def test_wait_is_ended_once_by_what_is_too_long(daemon: DaemonProcess, connect: Connect) -> None:
     """An agent that only waits would spin; but it is told how much waits, and hears of what comes next."""
-    name = fresh_name()
-    agent = connect(name)
+    agent = connect(name := fresh_name())
     waiting = agent.ask_tool("wait_for_inbound_message", timeout_s=30)
     until_waiting(daemon, name)
     first = send(daemon, body(40_000))

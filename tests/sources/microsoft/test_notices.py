@@ -25,8 +25,7 @@ pytestmark = pytest.mark.usefixtures("running")
 
 async def test_a_message_is_read_when_it_is_told_and_not_when_it_is_time(graph: Graph) -> None:
     """That is what a public address is for: nobody waits for the next look."""
-    ann = graph.person("Ann Example")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann Example"))
     async with rigged(graph) as rig, rig.told():
         looks = rig.looking.passed
 
@@ -39,8 +38,7 @@ async def test_a_message_is_read_when_it_is_told_and_not_when_it_is_time(graph: 
 
 async def test_an_edit_that_no_list_shows_is_read_when_it_is_told(graph: Graph) -> None:
     """The list of chats does not change with an edit: only the notification names the chat."""
-    ann = graph.person("Ann Example")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann Example"))
     async with rigged(graph) as rig, rig.told():
         message = graph.say(chat, ann, "at ten")
         await until(lambda: rig.kept.texts() == ["at ten"], "the message")
@@ -114,8 +112,7 @@ async def test_while_word_comes_little_is_asked(graph: Graph) -> None:
 
 async def test_a_lost_notification_is_found_and_then_nobody_relies_on_them(graph: Graph) -> None:
     """A tunnel that died must not make every message five minutes late; the next word shows that it is back."""
-    ann = graph.person("Ann Example")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann Example"))
     async with rigged(graph) as rig, rig.told():
         (held,) = graph.subscriptions.held.values()
         held.is_paused = True
@@ -135,8 +132,7 @@ async def test_a_lost_notification_is_found_and_then_nobody_relies_on_them(graph
 
 async def test_a_chat_that_could_not_be_read_is_not_left_for_minutes(graph: Graph) -> None:
     """That word will come of the next change is no reason to wait with what failed."""
-    ann = graph.person("Ann Example")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann Example"))
     async with rigged(graph) as rig, rig.told():
         graph.fail_next(Fault.SERVER_ERROR, "/messages", times=2 * MAX_TRIES)
         graph.say(chat, ann, "hello")
@@ -165,8 +161,7 @@ async def test_a_subscription_is_renewed_long_before_it_ends(graph: Graph) -> No
 
 async def test_a_challenge_is_answered_and_what_was_not_told_is_found(graph: Graph) -> None:
     """Microsoft stops telling until the subscription is authorized again; what was said meanwhile is looked for."""
-    ann = graph.person("Ann Example")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann Example"))
     async with rigged(graph) as rig, rig.told():
         await _pass_the_gap(rig)
         (held,) = graph.subscriptions.held.values()
@@ -180,8 +175,7 @@ async def test_a_challenge_is_answered_and_what_was_not_told_is_found(graph: Gra
 
 async def test_a_removed_subscription_is_made_anew(graph: Graph) -> None:
     """After a changed password it is gone; there is another one with the same address, and nothing is missed."""
-    ann = graph.person("Ann Example")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann Example"))
     async with rigged(graph) as rig, rig.told():
         await _pass_the_gap(rig)
         (first,) = graph.subscriptions.held
@@ -209,8 +203,7 @@ async def test_what_microsoft_says_was_missed_is_looked_for(graph: Graph) -> Non
 
 async def test_what_refuses_to_be_subscribed_to_is_asked_as_before(graph: Graph) -> None:
     """Without the permission the messages still come; the reason is told, and it is tried again."""
-    ann = graph.person("Ann Example")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann Example"))
     async with rigged(graph, url="http://127.0.0.1:9/graph/work") as rig, rig.running():
         await until(lambda: rig.notices.reason, "a reason")
         assert "ValidationError" in rig.notices.reason
@@ -254,8 +247,7 @@ async def test_a_permission_that_is_withdrawn_brings_the_usual_pace_back(graph: 
 
 async def test_a_machine_that_slept_too_long_subscribes_anew(graph: Graph) -> None:
     """The lid was closed for more than a day: what is not there any more cannot be renewed."""
-    ann = graph.person("Ann Example")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann Example"))
     async with rigged(graph) as rig, rig.told():
         (first,) = graph.subscriptions.held
         graph.clock.advance(30 * HOUR)

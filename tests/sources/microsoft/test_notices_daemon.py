@@ -106,8 +106,7 @@ def _told(home: Path) -> Iterator[DaemonProcess]:
 
 def test_a_daemon_is_told_through_a_proxy_and_after_a_kill(graph: Graph) -> None:
     """What is said while it is dead is found at its start, and then it is told again, by one subscription."""
-    ann = graph.person("Ann Example")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann Example"))
     with tempfile.TemporaryDirectory(prefix="harken-") as folder, proxied(graph) as proxy:
         home = Path(folder) / "home"
         _write_settings(home, graph, f'[hooks]\nport = {proxy.inside}\npublic_url = "{proxy.url}"')

@@ -71,8 +71,7 @@ async def test_what_does_not_carry_the_secret_does_nothing(
 
 async def test_of_a_mixed_post_only_the_genuine_part_counts(graph: Graph) -> None:
     """Microsoft puts several notifications into one post; one that is not ours must not silence the others."""
-    ann = graph.person("Ann Example")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann Example"))
     async with rigged(graph) as rig, rig.told():
         (held,) = graph.subscriptions.held.values()
         held.is_paused = True

@@ -21,8 +21,7 @@ SOON_SECONDS = 10.0
 
 async def test_only_what_is_said_after_the_first_start_arrives(graph: Graph) -> None:
     """A new source must not flood the agent with years of chats, also not when an old message gets a new word."""
-    ann = graph.person("Ann")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann"))
     old = graph.say(chat, ann, "<p>old</p>")
     async with rigged(graph) as rig:
         assert await rig.go_round(3) == []
@@ -59,8 +58,7 @@ async def test_a_chat_that_is_new_is_discovered(graph: Graph) -> None:
 
 async def test_a_burst_of_more_than_a_page_arrives_whole_and_in_order(graph: Graph) -> None:
     """Reading only the newest page is how messages were lost before."""
-    ann = graph.person("Ann")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann"))
     graph.say(chat, ann, "<p>old</p>")
     async with rigged(graph) as rig:
         await rig.go_round(1)
@@ -108,8 +106,7 @@ async def test_more_chats_than_a_page_of_the_list_are_all_read(graph: Graph) -> 
 
 async def test_edits_and_deletions_arrive_although_the_list_does_not_show_them(graph: Graph) -> None:
     """What was taken back must not go on being believed; the list of chats says nothing of it."""
-    ann = graph.person("Ann")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann"))
     graph.say(chat, ann, "<p>old</p>")
     async with begun(graph) as rig:
         first, second = graph.say(chat, ann, "<p>one</p>"), graph.say(chat, ann, "<p>two</p>")
@@ -124,8 +121,7 @@ async def test_edits_and_deletions_arrive_although_the_list_does_not_show_them(g
 
 async def test_a_message_that_was_edited_before_it_was_read_is_a_new_one(graph: Graph) -> None:
     """An edit of something nobody has seen would be shown as a change of nothing."""
-    ann = graph.person("Ann")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann"))
     graph.say(chat, ann, "<p>old</p>")
     async with begun(graph) as rig:
         message = graph.say(chat, ann, "<p>one</p>")
@@ -176,8 +172,7 @@ async def test_what_is_edited_or_deleted_arrives_with_the_next_look(graph: Graph
 
 async def test_looking_for_edits_ends_in_a_quiet_chat(graph: Graph) -> None:
     """Microsoft asks not to be polled without need: an hour after the last word only the list is read."""
-    ann = graph.person("Ann")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann"))
     async with begun(graph) as rig:
         graph.say(chat, ann, "<p>one</p>")
         await rig.go_round(int(3_700 / POLL))
@@ -249,8 +244,7 @@ async def test_only_watched_chats_are_read_where_some_are_named(graph: Graph) ->
 
 async def test_mentions_quotes_and_attachments_become_text(graph: Graph) -> None:
     """What only Teams can show would be missing from what the agent reads; and it is as hostile as the rest."""
-    ann = graph.person("Ann")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann"))
     quoted = {
         "messageId": "17",
         "messagePreview": "Ship it? <b>now</b>",
@@ -317,8 +311,7 @@ async def test_a_chat_that_goes_on_refusing_us_is_left_alone_until_something_new
 
 async def test_while_the_service_fails_people_see_when_it_is_tried_again(graph: Graph) -> None:
     """Silence must not look like peace."""
-    ann = graph.person("Ann")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann"))
     states: list[SourceHealth] = []
     async with begun(graph) as rig:
         graph.say(chat, ann, "<p>hi</p>")
@@ -334,8 +327,7 @@ async def test_while_the_service_fails_people_see_when_it_is_tried_again(graph: 
 
 async def test_a_missing_permission_is_told_and_nothing_is_passed_over(graph: Graph) -> None:
     """What could not be read for want of a permission arrives when it was granted."""
-    ann = graph.person("Ann")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann"))
     async with rigged(graph, scopes=("Chat.ReadBasic",)) as rig:
         await rig.go_round(1)
         rig.time.pass_by(1)
@@ -353,8 +345,7 @@ async def test_a_missing_permission_is_told_and_nothing_is_passed_over(graph: Gr
 
 async def test_an_ended_sign_in_is_told_and_the_place_is_kept(graph: Graph) -> None:
     """With an expired sign-in nothing is lost: the checkpoint waits."""
-    ann = graph.person("Ann")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann"))
     async with rigged(graph, scopes=("User.Read",)) as rig:
         with pytest.raises(NeedsPerson):
             await rig.go_round(1)

@@ -54,8 +54,7 @@ async def test_somebody_else_who_signs_in_between_two_looks_is_noticed(graph: Gr
 
 async def test_the_same_person_goes_on_where_they_were(graph: Graph) -> None:
     """What was said while nobody was signed in is not lost."""
-    ann = graph.person("Ann")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann"))
     async with rigged(graph) as rig:
         graph.say(chat, ann, "<p>old</p>")
         await rig.go_round(1)
@@ -68,8 +67,7 @@ async def test_the_same_person_goes_on_where_they_were(graph: Graph) -> None:
 
 async def test_a_place_from_before_accounts_were_noted_is_the_present_ones(graph: Graph) -> None:
     """An update must not lose what came meanwhile."""
-    ann = graph.person("Ann")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann"))
     async with rigged(graph) as rig:
         graph.say(chat, ann, "<p>old</p>")
         await rig.go_round(1)

@@ -70,8 +70,7 @@ async def test_our_own_words_are_known_by_their_id_whoever_is_said_to_have_writt
 
 async def test_a_reaction_is_no_edit(graph: Graph) -> None:
     """A thumb on a message changes when it was modified and not what it says: nobody is to be woken by it again."""
-    ann = graph.person("Ann")
-    chat = graph.chat(ann)
+    chat = graph.chat(ann := graph.person("Ann"))
     async with begun(graph, seconds=60) as rig:
         plain, edited = graph.say(chat, ann, "<p>one</p>"), graph.say(chat, ann, "<p>two</p>")
         early = graph.say(chat, ann, "<p>three</p>")
