@@ -78,7 +78,7 @@ _WALKED = _SELECT.format(
     f"(SELECT * FROM conversations WHERE state = :state AND last_n < :before ORDER BY last_n DESC LIMIT {MAX_WALKED})"
 )
 _NEWEST_FIRST = "ORDER BY c.last_n DESC LIMIT :limit"
-_IS_UNREAD = f"(c.is_marked OR {_UNREAD} > 0)"
+_IS_UNREAD = f"(c.is_marked <> 0 OR {_UNREAD} > 0)"
 OF_STATE = f"{_ROWS} WHERE c.state = :state AND c.last_n < :before {_NEWEST_FIRST}"
 UNREAD = f"{_WALKED} WHERE {_IS_UNREAD} {_NEWEST_FIRST}"
 FOR_YOU = f"""{_WALKED}
@@ -104,7 +104,7 @@ UPDATE conversations SET triage = :triage, until = :until,
         WHEN triage IN ('done', :triage) AND through_n > :n THEN through_n ELSE :n END,
     is_marked = CASE :triage WHEN 'done' THEN 0 WHEN 'snoozed' THEN 1
         ELSE iif(state = 'snoozed' AND until > :at, 0, is_marked) END
-WHERE source = :source AND thread = :thread AND (triage <> :triage OR until IS NOT :until OR (
+WHERE source = :source AND thread = :thread AND (triage <> :triage OR until IS DISTINCT FROM :until OR (
     :triage IN ('done', 'snoozed') AND through_n < :n))
 """
 MARK = "UPDATE conversations SET is_marked = ? WHERE source = ? AND thread = ? AND is_marked <> ?"
@@ -117,7 +117,7 @@ SELECT u.id, u.n FROM (
     SELECT m.id, t.n, t.mailbox, t.seq, t.role FROM conversation_messages t CROSS JOIN messages m ON m.n = t.n
     WHERE t.source = :source AND t.thread = :thread AND t.n BETWEEN :since AND :position
     ORDER BY t.n DESC LIMIT :limit) u
-WHERE (:with_tasks OR u.role <> 'task') AND {_UNSEEN} ORDER BY u.n
+WHERE (:with_tasks <> 0 OR u.role <> 'task') AND {_UNSEEN} ORDER BY u.n
 """
 RETURNED = f"""{_DUE} AND c.until > (SELECT value FROM progress WHERE name = 'returned') {_LAST_DUE_FIRST}"""
 TELL_RETURNED = "UPDATE progress SET value = ? WHERE name = 'returned'"

@@ -87,7 +87,7 @@ _RELEASE = "UPDATE deliveries SET lease_until = 0 WHERE session = ? AND state = 
 RELEASE = f"{_RELEASE} RETURNING mailbox"
 RELEASE_CARRIER = f"{_RELEASE} AND carrier = ? RETURNING mailbox"
 RENEW = """
-UPDATE deliveries SET lease_until = ?, session = ?, carrier = ?
+UPDATE deliveries SET lease_until = ?, session = ?, carrier = ?, daemon = ?
 WHERE id = ? AND state = 'offered' AND lease_until = 0
 """
 WITHDRAW = """
@@ -102,9 +102,10 @@ UNLEASE = """
 UPDATE deliveries SET lease_until = 0 WHERE id = ? AND carrier = ? AND state = 'offered' AND lease_until > 0
 RETURNING mailbox, message, session
 """
-TRANSFER = "UPDATE deliveries SET session = ? WHERE session = ? AND state = 'offered'"
+TRANSFER = "UPDATE deliveries SET session = ?, daemon = ? WHERE session = ? AND state = 'offered'"
 REASSIGN = """
-UPDATE deliveries SET session = ?, carrier = ? WHERE id = ? AND consumer = ? AND state = 'offered' RETURNING id
+UPDATE deliveries SET session = ?, carrier = ?, daemon = ? WHERE id = ? AND consumer = ? AND state = 'offered'
+RETURNING id
 """
 SURFACES = """
 SELECT consumer, surface, count(*), count(*) FILTER (WHERE state IN ('seen', 'answered')), max(offered_at),
@@ -114,7 +115,7 @@ ORDER BY consumer, surface
 LAST_EVIDENCE = """
 SELECT evidence FROM deliveries WHERE consumer = ? AND surface = ? AND seen_at = ? LIMIT 1
 """
-OPEN_SESSIONS = "SELECT DISTINCT session FROM deliveries WHERE state = 'offered' AND lease_until > 0"
+OPEN_SESSIONS = "SELECT DISTINCT session FROM deliveries WHERE state = 'offered' AND lease_until > 0 AND daemon = ?"
 OPEN_OFFERS = "SELECT id, carrier FROM deliveries WHERE session = ? AND state = 'offered' AND lease_until > 0"
 SEEN_BY = """
 SELECT message, consumer FROM deliveries
@@ -211,7 +212,7 @@ def _see(tx: Transaction, reader: Reader, message: Message, evidence: str) -> De
     if row is None:
         tx.execute(
             INSERT,
-            (*place, fresh_id("d-"), message.id, evidence, reader.session, "", tx.now_micros, 0),
+            (*place, fresh_id("d-"), message.id, evidence, reader.session, "", tx.now_micros, 0, tx.holder.daemon),
         )
         tx.execute(NEW_CURSOR, (reader.consumer, message.mailbox))
     row = tx.execute(OF_CONSUMER, place).fetchone()
@@ -239,7 +240,8 @@ def renew(
 ) -> int:
     """Lease again what was released and is nobody's."""
     until = to_micros(lease_until)
-    return sum(tx.execute(RENEW, (until, session, carrier, delivery)).rowcount for delivery in deliveries)
+    holder = (until, session, carrier, tx.holder.daemon)
+    return sum(tx.execute(RENEW, (*holder, delivery)).rowcount for delivery in deliveries)
 
 
 def withdraw(tx: Transaction, session: SessionKey, carrier: str) -> int:
@@ -263,22 +265,24 @@ def undo(tx: Transaction, deliveries: Collection[DeliveryId], carrier: str) -> i
 
 
 def release_except(tx: Transaction, sessions: Collection[SessionKey], kinds: Collection[str] = ()) -> int:
-    """End the leases of sessions that are gone, all or those of some kinds."""
+    """End the leases of this daemon's sessions that are gone, all or those of some kinds."""
     begins = tuple(kinds) or ("",)
-    gone = [row[0] for row in tx.execute(OPEN_SESSIONS) if row[0] not in sessions and row[0].startswith(begins)]
+    found = tx.execute(OPEN_SESSIONS, (tx.holder.daemon,)).fetchall()
+    gone = [row[0] for row in found if row[0] not in sessions and row[0].startswith(begins)]
     return sum(release(tx, session, None) for session in gone)
 
 
 def transfer(tx: Transaction, session: SessionKey, to: SessionKey) -> int:
     """Let a session's open offers be another's."""
-    return tx.execute(TRANSFER, (to, session)).rowcount
+    return tx.execute(TRANSFER, (to, tx.holder.daemon, session)).rowcount
 
 
 def reassign(
     tx: Transaction, deliveries: Collection[DeliveryId], consumer: Consumer, session: SessionKey, carrier: str
 ) -> list[DeliveryId]:
     """Let open offers of a consumer be a session's, by a carrier."""
-    changed = [tx.execute(REASSIGN, (session, carrier, each, consumer)).fetchone() for each in deliveries]
+    holder = (session, carrier, tx.holder.daemon)
+    changed = [tx.execute(REASSIGN, (*holder, each, consumer)).fetchone() for each in deliveries]
     return [DeliveryId(row[0]) for row in changed if row is not None]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from harken.errors import NotFound, UserError
+from harken.errors import Conflict, NotFound, UserError
 from harken.model import (
     INBOX,
     TASK,
@@ -40,6 +40,7 @@ from harken.store.sql.transaction import (
     Readers,
     SqlConnection,
     SqlRows,
+    StoreHolder,
     Transaction,
     encode_json,
     for_rows,
@@ -112,8 +113,21 @@ def _store_all(tx: Transaction, wanted: Sequence[AppendRequest]) -> list[list[Ap
             source = each.messages[0].source if each.messages else checkpoint.source if checkpoint else ""
             tx.note("dropped", {"source": source, "count": each.dropped})
         if checkpoint is not None:
-            tx.execute(SAVE_CHECKPOINT, (checkpoint.source, checkpoint.feed, checkpoint.value))
+            _save(tx, checkpoint)
     return result
+
+
+def _save(tx: Transaction, end: Checkpoint) -> None:
+    """Store a checkpoint, unless another daemon has stored one since this one knew it."""
+    place = (end.source, end.feed)
+    if (known := tx.holder.known) is not None:
+        stored = checkpoint(tx.connection, *place)
+        if known.get(place, stored) != stored:
+            raise Conflict(
+                f"Another daemon has read {end.source} meanwhile.", "Read on from the checkpoint that is stored."
+            )
+        known[place] = end.value
+    tx.execute(SAVE_CHECKPOINT, (*place, end.value))
 
 
 class _Batch:
@@ -343,12 +357,16 @@ class SqlMessages:
 class SqlCheckpoints:
     """The contract of `CheckpointStore`."""
 
-    def __init__(self, readers: Readers) -> None:
+    def __init__(self, readers: Readers, holder: StoreHolder) -> None:
         self._readers = readers
+        self._holder = holder
 
     async def get(self, source: str, feed: str) -> str:
         """Return a stored checkpoint."""
-        return await self._readers.run(lambda db: checkpoint(db, source, feed))
+        found = await self._readers.run(lambda db: checkpoint(db, source, feed))
+        if self._holder.known is not None:
+            self._holder.known[source, feed] = found
+        return found
 
 
 INDEXED = "SELECT value FROM progress WHERE name = 'indexed'"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from queue import SimpleQueue
 from typing import Any
 
 import anyio
@@ -71,7 +72,8 @@ SELECT message, consumer, state FROM deliveries
 WHERE message IN (SELECT value FROM json_each(?)) AND state IN ('seen', 'answered') ORDER BY seen_at, consumer
 """
 OFFER_AGAIN = """
-UPDATE deliveries SET surface = ?, session = ?, carrier = ?, offers = offers + 1, offered_at = ?, lease_until = ?
+UPDATE deliveries SET surface = ?, session = ?, carrier = ?, offers = offers + 1, offered_at = ?, lease_until = ?,
+    daemon = ?
 WHERE id = ?
 """
 MAX_LOOKED_AT = 500
@@ -187,12 +189,13 @@ def offer(
     for each in selection.whole:
         message, delivery = each.message, each.delivery_id
         if each.is_repeat:
-            tx.execute(OFFER_AGAIN, (surface, reader.session, carrier, tx.now_micros, until, delivery))
+            holder = (surface, reader.session, carrier, tx.now_micros, until, tx.holder.daemon)
+            tx.execute(OFFER_AGAIN, (*holder, delivery))
         else:
             tx.execute(
                 INSERT,
                 (reader.consumer, message.mailbox, message.seq, delivery, message.id, surface, reader.session,
-                 carrier, tx.now_micros, until),
+                 carrier, tx.now_micros, until, tx.holder.daemon),
             )  # fmt: skip
     if selection.whole:
         tx.note(
@@ -247,7 +250,7 @@ FINAL = "('seen', 'answered', 'expired', 'refused', 'failed')"
 CURSOR = "SELECT seq FROM cursors WHERE consumer = ? AND mailbox = ?"
 INSERT = """
 INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers, offered_at,
-    lease_until) VALUES (?, ?, ?, ?, ?, 'offered', ?, ?, ?, 1, ?, ?)
+    lease_until, daemon) VALUES (?, ?, ?, ?, ?, 'offered', ?, ?, ?, 1, ?, ?, ?)
 """
 DELIVERY = (
     "SELECT id, message, consumer, state, surface, session, offered_at, offers, seen_at, evidence, answered_at, "
@@ -378,12 +381,15 @@ class WaitingReaders:
         self._waiting: list[WaitingReader] = []
         self._unserved: set[Mailbox] = set()
         self._begun: list[WaitingReader] = []
+        self._heard: SimpleQueue[frozenset[Mailbox]] = SimpleQueue()
         self._served: list[WaitingReader] = []
         self._before: set[Mailbox] = set()
 
     @property
     def unserved(self) -> Collection[Mailbox]:
         """Mailboxes that grew, with waiting readers that were not served yet."""
+        while not self._heard.empty():
+            self._unserved |= self._heard.get()
         return self._unserved
 
     def begin(self, tx: Transaction, waiting: WaitingReader) -> Selection:
@@ -398,10 +404,21 @@ class WaitingReaders:
         self._waiting = [other for other in self._waiting if other is not waiting]
         return waiting.made
 
+    def hear(self, grown: Collection[Mailbox]) -> bool:
+        """Another daemon let mailboxes grow; return whether a reader waits for them. Called in the event loop."""
+        # In this order: a reader goes from the second list to the first.
+        here = (*self._begun, *self._waiting)
+        is_waited_for = any(
+            not waiting.is_over and not set(waiting.reader.mailboxes).isdisjoint(grown) for waiting in here
+        )
+        if is_waited_for:
+            self._heard.put(frozenset(grown))
+        return is_waited_for
+
     def serve(self, tx: Transaction, *, is_alone: bool) -> None:
         """Make the offers that a transaction has something for, for so many readers at most."""
         most = MAX_ALONE if is_alone else MAX_WITH_A_MESSAGE
-        grown = tx.grown | self._unserved
+        grown = tx.grown.union(self.unserved)
         self._before, self._unserved = self._unserved, set()
         exhausted: set[tuple[str, tuple[Mailbox, ...], MuteFilter, Choose | None]] = set()
         # Also those that began in this very transaction, before what they wait for was stored in it.

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from harken.clock import Clock
-from harken.errors import NotFound
+from harken.errors import Conflict, NotFound
 from harken.model import OUTBOX, RULES, Consumer, MessageId, OutboxId, SessionKey, fresh_id
 from harken.store.contract.events import RECOVERY
 from harken.store.contract.outbox import CallKey, OutboxRow
@@ -20,6 +20,7 @@ from harken.store.sql.transaction import (
     NEW_CURSOR,
     Readers,
     SqlConnection,
+    StoreHolder,
     Transaction,
     encode_json,
     from_micros,
@@ -30,6 +31,8 @@ from harken.store.sql.transaction import (
 from harken.store.sql.writer import Writer
 
 LONGEST_DELAY = timedelta(hours=1)
+# A daemon that hands a reply over has an answer long before. One that has none by then is gone.
+CLAIM = timedelta(minutes=10)
 
 _SELECT = f"""
 SELECT {COLUMNS}, o.id, o.body, o.state, o.attempts, o.created_at, o.due_at, o.author, o.error, o.upstream_id,
@@ -40,6 +43,7 @@ BY_CALL = f"{_SELECT} WHERE o.call_edge = ? AND o.call_request = ?"
 BY_OUTBOX_ID = f"{_SELECT} WHERE o.id = ?"
 # Due further ahead than any delay can only mean that the clock was set back: it is due.
 DUE = f"""{_SELECT} WHERE o.state = 'queued' AND (o.due_at <= :now OR o.due_at > :far)
+    AND (o.daemon IN ('', :daemon) OR o.tried_at <= :over)
     AND (:source = '' OR m.source = :source) AND m.source NOT IN (SELECT value FROM json_each(:without))
     AND (m.conversation = '' OR NOT EXISTS (
         SELECT 1 FROM outbox e JOIN messages em ON em.id = e.message
@@ -48,10 +52,14 @@ DUE = f"""{_SELECT} WHERE o.state = 'queued' AND (o.due_at <= :now OR o.due_at >
 ORDER BY o.n LIMIT :limit
 """
 RETRY = """
-UPDATE outbox SET state = 'queued', attempts = 0, error = '', due_at = ?, tried_at = CASE WHEN ? = 0 THEN tried_at END
+UPDATE outbox SET state = 'queued', attempts = 0, error = '', due_at = ?, daemon = '',
+    tried_at = CASE WHEN ? = 0 THEN tried_at END
 WHERE id = ? AND state = 'parked'
 """
-TRYING = "UPDATE outbox SET tried_at = ? WHERE id = ? AND state <> 'sent'"
+TRYING = """
+UPDATE outbox SET tried_at = ?, daemon = ? WHERE id = ? AND state <> 'sent' AND (daemon IN ('', ?) OR tried_at <= ?)
+"""
+CLAIMED = "SELECT 1 FROM outbox WHERE id = ? AND state <> 'sent'"
 NEWEST = f"{_SELECT} WHERE (? = '' OR o.state = ?) ORDER BY o.n DESC LIMIT 200"
 OF_MESSAGE = f"{_SELECT} WHERE o.message = ? ORDER BY o.n LIMIT 200"
 OF_MESSAGES = f"{_SELECT} WHERE o.message IN (SELECT value FROM json_each(?)) ORDER BY o.n LIMIT 1000"
@@ -74,9 +82,9 @@ ON CONFLICT (consumer, mailbox, seq) DO UPDATE SET state = 'answered', answered_
 COUNT_QUEUED = "SELECT count(*) FROM outbox WHERE state = 'queued'"
 COUNT_PARKED = "SELECT count(*) FROM outbox WHERE state = 'parked'"
 ANSWERS = "SELECT message FROM outbox WHERE id = ?"
-SENT = "UPDATE outbox SET state = 'sent', upstream_id = ?, error = '' WHERE id = ? AND state <> 'sent'"
+SENT = "UPDATE outbox SET state = 'sent', upstream_id = ?, error = '', daemon = '' WHERE id = ? AND state <> 'sent'"
 FAILED = """
-UPDATE outbox SET state = ?, attempts = attempts + 1, error = ?, due_at = ?,
+UPDATE outbox SET state = ?, attempts = attempts + 1, error = ?, due_at = ?, daemon = '',
     tried_at = CASE WHEN ? <> 0 THEN tried_at END
 WHERE id = ? AND state <> 'sent'
 """
@@ -122,10 +130,12 @@ def add_reply(
 
 
 def due(
-    connection: SqlConnection, now: datetime, limit: int, *, source: str, without: Collection[str]
+    connection: SqlConnection, now: datetime, limit: int, *, source: str, without: Collection[str], daemon: str
 ) -> list[OutboxRow]:
-    """Return what should leave now."""
+    """Return what should leave now, and no other daemon hands over."""
     named = {
+        "daemon": daemon,
+        "over": to_micros(now - CLAIM),
         "now": to_micros(now),
         "far": to_micros(now + LONGEST_DELAY),
         "source": source,
@@ -137,7 +147,9 @@ def due(
 
 def trying(tx: Transaction, row_id: OutboxId) -> None:
     """Record that a reply is about to leave."""
-    tx.execute(TRYING, (tx.now_micros, row_id))
+    claim = (tx.now_micros, tx.holder.daemon, row_id, tx.holder.daemon, to_micros(tx.now - CLAIM))
+    if not tx.execute(TRYING, claim).rowcount and tx.execute(CLAIMED, (row_id,)).fetchone():
+        raise Conflict(f"Another daemon hands over the reply {row_id[:80]!r}.", "Leave it to that one.")
 
 
 def of_message(connection: SqlConnection, message: MessageId) -> list[OutboxRow]:
@@ -219,10 +231,11 @@ def _row(row: Sequence[Any]) -> OutboxRow:
 class SqlOutbox:
     """The contract of `OutboxStore`."""
 
-    def __init__(self, writer: Writer, readers: Readers, clock: Clock) -> None:
+    def __init__(self, writer: Writer, readers: Readers, clock: Clock, holder: StoreHolder) -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock
+        self._daemon = holder.daemon
 
     async def add(
         self, message: MessageId, body: str, *, author: str, consumer: Consumer, call: CallKey | None = None
@@ -235,7 +248,9 @@ class SqlOutbox:
     async def due(self, limit: int, *, source: str = "", without: Collection[str] = ()) -> Sequence[OutboxRow]:
         """Return what should leave now."""
         now = self._clock.now()
-        return await self._readers.run(lambda db: due(db, now, limit, source=source, without=without))
+        return await self._readers.run(
+            lambda db: due(db, now, limit, source=source, without=without, daemon=self._daemon)
+        )
 
     async def trying(self, row: OutboxId) -> None:
         """Record that a reply is about to leave."""

@@ -26,7 +26,7 @@ from harken.store.sql.rules import SqlRules
 from harken.store.sql.runs import SqlRuns
 from harken.store.sql.tasks import SqlTasks
 from harken.store.sql.timeline import SqlTimeline
-from harken.store.sql.transaction import Readers, SqlConnection, Transaction
+from harken.store.sql.transaction import ALONE, Readers, SqlConnection, StoreHolder, Transaction
 from harken.store.sql.writer import Writer
 
 TOUCH: Final = """
@@ -51,16 +51,17 @@ class SqlStore:
         waiting: WaitingReaders,
         texts: TextIndex,
         measure: Measure,
+        holder: StoreHolder = ALONE,
     ) -> None:
         self.changes = changes
         self.messages = SqlMessages(writer, readers, texts)
-        self.checkpoints = SqlCheckpoints(readers)
+        self.checkpoints = SqlCheckpoints(readers, holder)
         self.deliveries = SqlDeliveries(writer, readers, waiting, clock)
         self.people = SqlPeople(writer, readers, clock)
         self.rules = SqlRules(writer, readers)
         self.actions = SqlActions(writer, readers)
         self.runs = SqlRuns(writer, readers)
-        self.outbox = SqlOutbox(writer, readers, clock)
+        self.outbox = SqlOutbox(writer, readers, clock, holder)
         self.questions = SqlQuestions(writer, readers)
         self.conversations = SqlConversations(writer, readers)
         self.tasks = SqlTasks(writer, readers)

@@ -7,10 +7,11 @@ and announces. Nothing here commits. `Readers` is a small pool of read-only conn
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -198,12 +199,27 @@ def parameters(where: Filter) -> dict[str, object]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class StoreHolder:
+    """Who has the store open: the daemon, by the id of its home, and the checkpoints that it knows, by source and feed.
+
+    Without `known` the store is no other daemon's, and each checkpoint is the one that this one stored.
+    """
+
+    daemon: str = ""
+    known: dict[tuple[str, str], str] | None = None
+
+
+ALONE: Final = StoreHolder()
+
+
 class Transaction:
     """A write in progress. `events` and `grown` are announced after the commit, and only then."""
 
-    def __init__(self, connection: SqlConnection, now: datetime) -> None:
+    def __init__(self, connection: SqlConnection, now: datetime, holder: StoreHolder = ALONE) -> None:
         self.connection = connection
         self.now = now
+        self.holder = holder
         self.now_micros = to_micros(now)
         self.events: list[Event] = []
         self.grown: set[Mailbox] = set()

@@ -24,7 +24,7 @@ from harken.errors import HarkenError, Unavailable
 from harken.model import Mailbox
 from harken.store.contract.events import AfterCommit, BeforeCommit, Event
 from harken.store.files import DiskReserve
-from harken.store.sql.transaction import SqlConnection, Transaction, full, unspeakable
+from harken.store.sql.transaction import ALONE, SqlConnection, StoreHolder, Transaction, full, unspeakable
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -82,6 +82,10 @@ class CommitService(Protocol):
     @property
     def unserved(self) -> Collection[Mailbox]:
         """Mailboxes for which something is left to do; the writer does not wait for a job then."""
+        ...
+
+    def hear(self, grown: Collection[Mailbox]) -> bool:
+        """Mailboxes have grown by another daemon; return whether that is to be served. Called in the event loop."""
         ...
 
     def serve(self, tx: Transaction, *, is_alone: bool) -> None:
@@ -145,6 +149,7 @@ class Writer:
         after_commit: AfterCommit,
         before_commit: BeforeCommit,
         changes: LocalChanges,
+        holder: StoreHolder = ALONE,
     ) -> None:
         self._database = database
         self._connection = database.connection
@@ -153,6 +158,7 @@ class Writer:
         self._after_commit = after_commit
         self._before_commit = before_commit
         self._changes = changes
+        self._holder = holder
         self._service = service
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="harken-writer", daemon=True)
@@ -193,6 +199,11 @@ class Writer:
         """
         alone = partial(_run_for_one, run, wanted)
         return await self._submit(_Job(alone, self._loop.create_future(), is_durable=True, together=run, wanted=wanted))
+
+    def hear(self, grown: Collection[Mailbox]) -> None:
+        """Serve readers that wait for mailboxes which another daemon let grow. Call it in the loop."""
+        if not self._is_stopped and self._service.hear(grown):
+            self._jobs.put(_Job(_nothing, self._loop.create_future(), is_durable=False))
 
     def _submit(self, job: _Job[T]) -> asyncio.Future[T]:
         # asyncio rather than anyio: anyio has no way to complete something from a foreign thread without
@@ -271,7 +282,7 @@ class Writer:
     def _transact(self, batch: Sequence[_Job[Any]]) -> tuple[Transaction, Sequence[Callable[[], None]]]:
         """Run jobs and commit; return the transaction, and what is to be called in the event loop."""
         self._begin(batch)
-        transaction = Transaction(self._connection, self._clock.now())
+        transaction = Transaction(self._connection, self._clock.now(), self._holder)
         self._run_all(batch, transaction)
         self._service.serve(transaction, is_alone=not batch)
         self._announce_growth(transaction.grown)
@@ -355,7 +366,7 @@ class Writer:
         for hand_over in served:
             hand_over()
         for job in batch:
-            if job.future.done():
+            if job.future.done() or job.run is _nothing:
                 continue
             if job.error is not None:
                 job.future.set_exception(job.error)
@@ -371,6 +382,10 @@ def _run_for_all(run: Together[A, T], wanted: Sequence[A], transaction: Transact
 
 def _run_for_one(run: Together[A, T], wanted: A, transaction: Transaction) -> T:
     return run(transaction, (wanted,))[0]
+
+
+def _nothing(_transaction: Transaction) -> None:
+    """Change nothing: only what is served matters."""
 
 
 def nothing_before(_grown: Collection[Mailbox]) -> None:
