@@ -77,7 +77,7 @@ from harken.store.identity import identity_text, refusal
 from harken.store.journal import Journal
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import Connect, connect
-from harken.store.sqlite.health import look
+from harken.store.sqlite.snapshot import look
 from harken.surfaces.hooks import Notify
 from harken.surfaces.mcp.services import AgentServices, Ask
 from harken.surfaces.socket import CallConnection

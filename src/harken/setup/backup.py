@@ -28,9 +28,16 @@ from harken.rules.load import load
 from harken.setup.archive import BackupHeader, unpack
 from harken.store.identity import identity_text
 from harken.store.sqlite.connection import files_of
-from harken.store.sqlite.health import begin_epoch
 from harken.store.sqlite.recovery import RecoveryResult
-from harken.store.sqlite.snapshot import HeldWork, StoredDecisions, decided_in, disown, forget_decisions, hold
+from harken.store.sqlite.snapshot import (
+    HeldWork,
+    StoredDecisions,
+    begin_epoch,
+    decided_in,
+    disown,
+    forget_decisions,
+    hold,
+)
 
 WORKING: Final = ".restore-"
 DATABASE: Final = "harken.db"

@@ -3,7 +3,7 @@
 A store has an id for its life and an epoch, which a restore or a recovery raises. The database, a file of the home and
 every line of the journal carry both. So a database that is gone, is another home's or is older than its journal is
 noticed at start, while copies of a whole home open. `refusal` is pure; what it judges is found by
-`store/sqlite/health.py`.
+`store/sqlite/snapshot.py`.
 """
 
 from __future__ import annotations

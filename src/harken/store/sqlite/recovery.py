@@ -29,9 +29,8 @@ from harken.store.sql import conversations, offers, people
 from harken.store.sql.events import after, identity_of
 from harken.store.sql.transaction import BY_ID, COLUMNS, Transaction, from_row
 from harken.store.sqlite.connection import connect, log_of, migrations, prepare_file, refuse_damaged, translated
-from harken.store.sqlite.health import look
 from harken.store.sqlite.rebuild import TAKEN, Rebuild, RebuildReport, store_message
-from harken.store.sqlite.snapshot import LOST, HeldWork, hold, last_event, take
+from harken.store.sqlite.snapshot import LOST, HeldWork, hold, last_event, look, take
 
 COPY: Final = "copy.db"
 SALVAGED: Final = "salvaged.db"
