@@ -1,0 +1,285 @@
+"""Connections to PostgreSQL that take the statements of `store/sql`, the schema that they find, and errors as ours.
+
+A connection that was lost is opened again where the next transaction begins. Every one has bounds on how long it waits
+for the server, and the server for it: a daemon that hangs or is cut off loses its transaction, and with it the lock
+that lets one daemon write at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any, Final, cast
+
+import psycopg
+import psycopg.errors
+from psycopg.abc import Buffer
+from psycopg.adapt import Dumper, Loader
+from psycopg.types.json import Json
+from psycopg.types.numeric import Int8Dumper
+from psycopg.types.string import StrDumper
+
+from harken.errors import HarkenError, Unavailable, UserError
+from harken.memory import out_of_memory
+from harken.store.sql.transaction import RETRY_SECONDS, Parameters, SqlRows, full, unspeakable
+
+OLDEST_SERVER: Final = 140_000
+APPLICATION: Final = "harken"
+LOCK_SPACE: Final = 0x4861726B  # ours among the advisory locks of a database
+MAX_PREPARED: Final = 500
+SETTINGS: Final[Mapping[str, str]] = {
+    "statement_timeout": "30s",
+    "lock_timeout": "20s",
+    "idle_in_transaction_session_timeout": "15s",
+    "client_min_messages": "warning",
+    "jit": "off",  # compiling a statement costs more than any of ours
+    "timezone": "UTC",
+}
+CONNECT: Final[Mapping[str, Any]] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+SET_UP: Final = "SELECT set_config(name, setting, false) FROM json_each_text($1) AS given (name, setting)"
+VERSION: Final = "SELECT version FROM schema_version"
+HAS_SCHEMA: Final = "SELECT 1 FROM pg_namespace WHERE nspname = $1"
+HAS_VERSION: Final = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'schema_version'"
+BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+_NUL: Final = "\x00"
+_ESCAPE: Final = "\U0010ffff"  # no character, and never will be
+# What the server says with its last breath.
+_ENDED: Final = (
+    psycopg.errors.AdminShutdown,
+    psycopg.errors.CrashShutdown,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+)
+# A string, a place for a value, or what only SQLite wants to be told about a plan.
+_PARTS: Final = re.compile(r"'[^']*'|\?|:([a-z_]+)|INDEXED BY \w+|CROSS (?=JOIN)|(?<=[\s(])\+(?=[a-z])")
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresTarget:
+    """Which store: how the server is reached, and the schema in it."""
+
+    url: str
+    schema: str = "harken"
+
+
+class _TextDumper(StrDumper):
+    """Writes text. The server has no NUL in its texts: one is written as two other characters."""
+
+    def dump(self, obj: str) -> bytes:
+        if _NUL in obj or _ESCAPE in obj:
+            obj = obj.replace(_ESCAPE, _ESCAPE + "1").replace(_NUL, _ESCAPE + "0")
+        return obj.encode()
+
+
+class _TextLoader(Loader):
+    """Reads what `_TextDumper` wrote."""
+
+    def load(self, data: Buffer) -> str:
+        text = str(data, "utf-8")
+        return text if _ESCAPE not in text else text.replace(_ESCAPE + "0", _NUL).replace(_ESCAPE + "1", _ESCAPE)
+
+
+class _NumberedBool(Dumper):
+    """Writes what is true or not as a number: the columns are numbers, as in SQLite."""
+
+    oid = Int8Dumper.oid
+
+    def dump(self, obj: object) -> bytes:
+        return b"1" if obj else b"0"
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    text: str
+    names: tuple[str, ...]
+
+
+@lru_cache(maxsize=2_000)
+def _statement(sql: str) -> _Statement:
+    """Return a statement of `store/sql` with the places for its values as the server numbers them."""
+    names: list[str] = []
+
+    def number(found: re.Match[str]) -> str:
+        part, name = found[0], found[1]
+        if name is not None:
+            if name not in names:
+                names.append(name)
+            return f"${names.index(name) + 1}"
+        if part == "?":
+            names.append("")
+            return f"${len(names)}"
+        return part if part.startswith("'") else ""
+
+    text = _PARTS.sub(number, sql)
+    return _Statement(text, tuple(names) if any(names) else ())
+
+
+class PostgresConnection:
+    """A connection that takes statements as SQLite's does. It is opened, and again, where a transaction begins."""
+
+    def __init__(self, target: PostgresTarget) -> None:
+        self._target = target
+        self._connection: psycopg.Connection[Any] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection, as far as is known."""
+        return self._connection is not None and not self._connection.closed
+
+    def execute(self, sql: str, parameters: Parameters = (), /) -> SqlRows:
+        """Run one statement."""
+        if sql.startswith("BEGIN"):
+            return self._begin(sql)
+        if self._connection is None:
+            raise psycopg.OperationalError("there is no connection")
+        statement = _statement(sql)
+        values = [parameters[name] for name in statement.names] if isinstance(parameters, Mapping) else parameters
+        return cast("SqlRows", self._connection.execute(statement.text, values or None))
+
+    def run(self, script: str) -> psycopg.Cursor[Any]:
+        """Run statements without values, in one trip; the result is that of the last."""
+        if self._connection is None:
+            raise psycopg.OperationalError("there is no connection")
+        cursor = self._connection.execute(script, prepare=False)
+        while cursor.nextset():
+            pass
+        return cursor
+
+    def begin(self, script: str) -> psycopg.Cursor[Any]:
+        """Run statements that begin a transaction; a connection that turns out to be lost is opened again."""
+        try:
+            return self.run(script)
+        except psycopg.OperationalError as exc:
+            if self.is_open and not isinstance(exc, _ENDED):
+                raise
+        self.close()
+        self._connection = connect(self._target)
+        return self.run(script)
+
+    def prepare(self) -> None:
+        """Make sure a usable schema is there: create it, bring it up to date, or refuse it untouched."""
+        with translated():
+            if self._connection is None:
+                self._connection = connect(self._target)
+            prepare_schema(self._connection, self._target)
+
+    def close(self) -> None:
+        """Close it; the next transaction opens it again."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _begin(self, sql: str) -> SqlRows:
+        return cast("SqlRows", self.begin(sql))
+
+
+def connect(target: PostgresTarget) -> psycopg.Connection[Any]:
+    """Open a connection in autocommit mode: transactions are begun by name, never implicitly."""
+    connection: psycopg.Connection[Any] = psycopg.connect(
+        target.url,
+        autocommit=True,
+        cursor_factory=psycopg.RawCursor,
+        application_name=APPLICATION,
+        **CONNECT,
+    )
+    try:
+        connection.prepared_max = MAX_PREPARED
+        # Every value has its type: of one that has none the server would have to guess.
+        connection.adapters.register_dumper(str, _TextDumper)
+        connection.adapters.register_loader("text", _TextLoader)
+        connection.adapters.register_dumper(int, Int8Dumper)
+        connection.adapters.register_dumper(bool, _NumberedBool)
+        settings = {"search_path": quoted(target.schema), **SETTINGS}
+        connection.execute(SET_UP, [Json(settings)], prepare=False)
+    except psycopg.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def quoted(name: str) -> str:
+    """Return a name as statements have it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def migrations() -> list[tuple[int, str]]:
+    """Return the numbered migrations, in order."""
+    folder = resources.files("harken.store.postgres") / "migrations"
+    files = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return [(int(name.split("_", 1)[0]), (folder / name).read_text()) for name in files]
+
+
+def prepare_schema(connection: psycopg.Connection[Any], target: PostgresTarget) -> None:
+    """Create the schema, bring it up to date, or refuse it untouched, one daemon at a time."""
+    _refuse_server(connection)
+    with connection.transaction():
+        connection.execute(f"SELECT pg_advisory_xact_lock({LOCK_SPACE}, hashtext($1))", (target.schema,))
+        if connection.execute(HAS_SCHEMA, (target.schema,)).fetchone() is None:
+            connection.execute(f"CREATE SCHEMA {quoted(target.schema)}")
+        _migrate(connection, target)
+
+
+def _migrate(connection: psycopg.Connection[Any], target: PostgresTarget) -> None:
+    known = migrations()
+    newest = known[-1][0]
+    current = 0
+    if connection.execute(HAS_VERSION, (target.schema,)).fetchone() is None:
+        connection.execute("CREATE TABLE schema_version (version BIGINT NOT NULL)")
+        connection.execute("INSERT INTO schema_version VALUES (0)")
+    else:
+        [[current]] = connection.execute(VERSION).fetchall()
+    if current > newest:
+        raise UserError(
+            f"The database has schema {current}, this Harken knows {newest}.",
+            "Install the newer Harken again, or use another home (--home).",
+        )
+    for number, script in known:
+        if number > current:
+            connection.execute(script, prepare=False)
+            connection.execute("UPDATE schema_version SET version = $1", (number,))
+
+
+def _refuse_server(connection: psycopg.Connection[Any]) -> None:
+    version, encoding = connection.info.server_version, connection.info.parameter_status("server_encoding")
+    if version < OLDEST_SERVER:
+        raise UserError(f"The server is PostgreSQL {version // 10_000}.", "Use PostgreSQL 14 or newer.")
+    if encoding != "UTF8":
+        raise UserError(f"The database has the encoding {encoding}.", "Use a database with the encoding UTF8.")
+
+
+def translate(error: Exception) -> HarkenError:
+    """Return the error that tells the caller what to do next."""
+    if isinstance(error, psycopg.errors.DiskFull):
+        return full()
+    detail = " ".join(str(error).split())
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return UserError(
+            f"PostgreSQL does not let this account do that ({detail}).", "Grant it, or use another account."
+        )
+    return Unavailable(
+        f"PostgreSQL does not answer ({detail}).",
+        "See whether the server runs and store.url names it; logs/daemon.log has more.",
+        retry_after=RETRY_SECONDS,
+    )
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn the driver's exceptions into ours."""
+    try:
+        yield
+    except psycopg.Error as exc:
+        raise translate(exc) from exc
+    except UnicodeEncodeError as exc:
+        raise unspeakable() from exc
+    except MemoryError as exc:
+        raise out_of_memory() from exc

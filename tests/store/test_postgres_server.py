@@ -1,0 +1,201 @@
+"""What is special to PostgreSQL: its schema, connections that are cut, and commits whose answer is lost."""
+
+from __future__ import annotations
+
+import select
+import socket
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+
+from harken.errors import Unavailable, UserError
+from harken.model import INBOX
+from harken.store.postgres.connection import CONNECT, SETTINGS, PostgresTarget, connect, migrations
+from harken.store.postgres.store import open_store
+from harken.store.sqlite.connection import migrations as sqlite_migrations
+from harken.testing import FakeClock
+from tests.contracts.store_suite import fill, texts
+from tests.contracts.two_openers import Rings
+from tests.store.postgres_server import SchemaPool, fresh, schemas
+
+__all__ = ["fresh", "schemas"]  # fixtures
+
+COLUMNS = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = $1"
+OTHERS = """
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+WHERE application_name = 'harken' AND pid NOT IN (pg_backend_pid(), $1)
+"""
+NAME = ".s.PGSQL.5432"
+JOIN_SECONDS = 10.0
+ONLY_HERE = {"changes", "messages_text", "schema_version"}
+
+
+class CuttingProxy:
+    """Stands between a daemon and its server, and cuts the connection at a commit."""
+
+    def __init__(self, folder: Path, server: Path, *, is_forwarded: bool) -> None:
+        self.folder = folder
+        self._server = server / NAME
+        self._is_forwarded = is_forwarded
+        self._cuts = threading.Event()
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(folder / NAME))
+        self._listener.listen()
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def cut_next_commit(self) -> None:
+        """Let the next commit have no answer."""
+        self._cuts.set()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(JOIN_SECONDS)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                thread = threading.Thread(target=self._relay, args=(client,), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _relay(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as server, suppress(OSError):
+            server.connect(str(self._server))
+            while True:
+                for ready in select.select([client, server], [], [])[0]:
+                    data = ready.recv(65536)
+                    if not data:
+                        return
+                    if ready is client and b"COMMIT" in data and b"BEGIN" not in data and self._cuts.is_set():
+                        self._cuts.clear()
+                        if self._is_forwarded:
+                            server.sendall(data)
+                            server.recv(65536)
+                        return
+                    (server if ready is client else client).sendall(data)
+
+
+@contextmanager
+def cutting_proxy(folder: Path, server: Path, *, is_forwarded: bool) -> Iterator[CuttingProxy]:
+    """Run a proxy."""
+    with closing(CuttingProxy(folder, server, is_forwarded=is_forwarded)) as proxy:
+        yield proxy
+
+
+def columns_of(target: PostgresTarget) -> set[tuple[str, str]]:
+    """Return the tables of a schema, each with its columns."""
+    with closing(connect(target)) as connection:
+        return {(table, column) for table, column in connection.execute(COLUMNS, (target.schema,))}
+
+
+def cut_all(pool: SchemaPool) -> None:
+    """End every connection of stores."""
+    with closing(connect(PostgresTarget(pool.url))) as connection:
+        connection.execute(OTHERS, (pool.pid,))
+
+
+async def test_the_tables_are_those_of_the_embedded_store(fresh: SchemaPool, tmp_path: Path) -> None:
+    """Statements are shared, and a store is moved by copying its rows: a column that one of them lacks stops both."""
+    async with open_store(fresh.target_of(tmp_path), FakeClock(), daemon="a"):
+        found = {each for each in columns_of(fresh.target_of(tmp_path)) if each[0] not in ONLY_HERE}
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for _, script in sqlite_migrations():
+            connection.executescript(script)
+        tables = [
+            row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+        ]
+        expected = {
+            (table, row[1])
+            for table in tables
+            if not table.startswith(("messages_text", "sqlite_"))
+            for row in connection.execute(f"PRAGMA table_xinfo({table})")
+        }
+    assert found == expected
+
+
+async def test_daemons_that_start_together_make_one_schema(fresh: SchemaPool, tmp_path: Path) -> None:
+    """Several machines may be started at once, with an update that brings a migration."""
+    target = replace(fresh.target_of(tmp_path), schema="harken_test_together")
+    opened = list[int]()
+
+    async def start(daemon: int) -> None:
+        async with open_store(target, FakeClock(), daemon=f"{daemon}") as store:
+            await fill(store, f"{daemon}")
+            opened.append(daemon)
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for daemon in range(4):
+                tasks.start_soon(start, daemon)
+    finally:
+        with closing(connect(target)) as connection:
+            connection.execute("DROP SCHEMA IF EXISTS harken_test_together CASCADE")
+    assert sorted(opened) == [0, 1, 2, 3]
+
+
+async def test_a_newer_schema_is_refused(fresh: SchemaPool, tmp_path: Path) -> None:
+    """An older Harken would write rows that the newer one takes for something else."""
+    target, newest = fresh.target_of(tmp_path), migrations()[-1][0]
+    async with open_store(target, FakeClock(), daemon="a"):
+        pass
+    with closing(connect(target)) as connection:
+        connection.execute("UPDATE schema_version SET version = version + 1")
+        try:
+            with pytest.raises(UserError, match=f"has schema {newest + 1}, this Harken knows {newest}"):
+                async with open_store(target, FakeClock(), daemon="a"):
+                    pass
+        finally:
+            connection.execute("UPDATE schema_version SET version = version - 1")
+
+
+def test_every_connection_has_its_bounds(fresh: SchemaPool) -> None:
+    """A daemon that hangs must lose its transaction, or no other one could write."""
+    with closing(connect(PostgresTarget(fresh.url))) as connection:
+        assert {name: connection.execute(f"SHOW {name}").fetchall()[0][0] for name in SETTINGS} == dict(SETTINGS)
+        given = connection.info.get_parameters()
+        assert {name: given[name] for name in CONNECT} == {name: f"{value}" for name, value in CONNECT.items()}
+
+
+async def test_connections_that_are_cut_are_opened_again(fresh: SchemaPool, tmp_path: Path) -> None:
+    """A server is restarted, a network breaks: nobody should have to restart the daemons."""
+    target, clock, rings = fresh.target_of(tmp_path), FakeClock(), Rings()
+    async with open_store(target, clock, daemon="a") as first, open_store(target, clock, daemon="b") as second:
+        await fill(first, "one")
+        assert await texts(second) == ["one"]
+        cut_all(fresh)
+        await fill(first, "two")
+        assert await texts(second) == ["one", "two"]
+        with second.changes.listen(rings):
+            await fill(first, "three")
+            await rings.wait_for(INBOX)
+
+
+@pytest.mark.parametrize("is_forwarded", [True, False])
+async def test_a_commit_without_an_answer_is_found_out(
+    fresh: SchemaPool, tmp_path: Path, *, is_forwarded: bool
+) -> None:
+    """What the sender is told must be so: sent again, it would be there twice; taken for stored, not at all."""
+    target = fresh.target_of(tmp_path)
+    with cutting_proxy(tmp_path, Path(target.url.split()[0].removeprefix("host=")), is_forwarded=is_forwarded) as proxy:
+        url = target.url.replace(target.url.split()[0], f"host={proxy.folder}")
+        async with open_store(replace(target, url=url), FakeClock(), daemon="a") as store:
+            await fill(store, "before")
+            proxy.cut_next_commit()
+            if is_forwarded:
+                await fill(store, "in doubt")
+            else:
+                with pytest.raises(Unavailable):
+                    await fill(store, "in doubt")
+            assert await texts(store) == (["before", "in doubt"] if is_forwarded else ["before"])
