@@ -302,6 +302,17 @@ class ConversationSuite(StoreSuite):
         await store.retention.prune(Limits(max_count=1, max_age_seconds=1e9, expired_stays_seconds=0))
         assert [(each.key, each.count) for each in await listed(store, clock)] == [(BUILD, 1)]
 
+    async def test_retention_leaves_what_you_did_about_a_conversation_that_goes_on(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        """Your own word brings nothing back, also when what it follows is deleted right after you said it."""
+        [first] = await stored(store, said("one"))
+        await put(store, first, ConversationState.DONE)
+        await stored(store, replace(said("mine"), author=WATCH))
+        await store.retention.prune(Limits(max_count=1, max_age_seconds=1e9, expired_stays_seconds=0))
+        done = await listed(store, clock, ConversationView.DONE)
+        assert [(each.key, each.count, each.newest.text) for each in done] == [(CHAT, 1, "mine")]
+
     async def test_timeline_of_a_thread_has_its_messages_of_all_mailboxes(self, store: Store) -> None:
         """A question in the inbox and its answer in another mailbox are read together."""
         scope = TimelineScope(source=CHAT.source, thread=CHAT.thread)

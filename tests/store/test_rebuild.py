@@ -6,13 +6,14 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harken.model import INBOX, Consumer, Mailbox, SenderRule, Task, TaskId, Trust
+from harken.model import INBOX, WATCH, Consumer, Mailbox, SenderRule, Task, TaskId, Trust
 from harken.store.contract import Store
 from harken.store.contract.conversations import ConversationState, Triage
 from harken.store.contract.messages import Checkpoint
@@ -187,11 +188,15 @@ async def test_what_retention_removed_stays_away(tmp_path: Path) -> None:
     journal = Journal(written)
     async with open_store(tmp_path / "harken.db", clock, after_commit=journal.observe) as store:
         await journal.recover(store.events, await store.health.identity())
-        await fill(store, "one", "two", "three")
+        spoken = [replace(new_message(text), thread="chat") for text in ("one", "two", "three")]
+        [*_, last] = await store.messages.append(spoken)
+        await store.conversations.triage([Triage(message=last.message.id, state=ConversationState.DONE)])
+        await store.messages.append([replace(new_message("mine"), thread="chat", author=WATCH)])
         for _ in range(2):
             await store.retention.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))
     target, report = rebuilt(tmp_path, list(lines_after(written, 0)))
-    assert rows(target, "messages") == rows(tmp_path / "harken.db", "messages")
+    for table in ("messages", "conversations"):
+        assert rows(target, table) == rows(tmp_path / "harken.db", table)
     assert (report.messages, report.lost_messages) == (1, 0)
 
 

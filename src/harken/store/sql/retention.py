@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from harken.clock import Clock
 from harken.model import Mailbox, MessageId
 from harken.store.contract.retention import Limits, MailboxExcess, RetentionReport
+from harken.store.sql.conversations import fill
 from harken.store.sql.messages import TextIndex, forget
 from harken.store.sql.offers import advance
 from harken.store.sql.questions import note_removed
@@ -161,6 +162,9 @@ def as_ranges(ascending: Sequence[int]) -> list[tuple[int, int]]:
 
 def _delete(tx: Transaction, texts: TextIndex, mailbox: str, cutoff: int, recent: int) -> list[int]:
     rows = tx.execute(NEXT_OVER, (mailbox, cutoff, recent, BATCH)).fetchall()
+    if rows:
+        # What was accepted since is put in first: a conversation that goes on keeps what you did about it.
+        fill(tx)
     forget(tx, texts, [row[:4] for row in rows])
     note_removed(tx, [MessageId(row[4]) for row in rows])
     for row in rows:

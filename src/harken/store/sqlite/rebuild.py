@@ -465,6 +465,7 @@ def _make_action(tx: Transaction, said: Mapping[str, Any], state: ActionState) -
 def _prune(tx: Transaction, said: Mapping[str, Any]) -> int:
     """Remove what retention removed; return how many numbers that were."""
     count = 0
+    conversations.fill(tx)  # as retention does: a conversation that goes on keeps what was done about it
     for mailbox, ranges in said.get("ranges", {}).items():
         for first, last in ranges:
             count += last - first + 1
