@@ -59,6 +59,19 @@ def test_a_number_that_was_counted_to_its_end_is_told_exactly(rig: DaemonFixture
     assert end == f"{12 - BLOCK_MESSAGES} messages wait in Harken: call inbox_pull to read."
 
 
+def test_what_was_cleared_before_an_agent_saw_it_is_told_to_wait(rig: DaemonFixture) -> None:
+    """To clear is to look no more, and not to take mail from an agent: it is told once, and the agent pulls it."""
+    guest = rig.session(CLAUDE)
+    for turn in ("first", "second"):
+        announce(rig, f"{turn} build failed")
+        rig.daemon.call("channel_clear", channel="ci")
+        count = "1 message waits" if turn == "first" else "2 messages wait"
+        assert guest.prompt(turn=turn) == f"{count} in Harken: call inbox_pull to read."
+        assert not guest.prompt(turn=f"after the {turn}")
+    announce(rig, "third build failed")
+    assert "third build failed" in guest.prompt(turn="last")
+
+
 def test_the_block_has_what_the_project_of_the_folder_was_told(rig: DaemonFixture) -> None:
     """A session inside a project reads two mailboxes: the block is of both, in order of receipt."""
     announce(rig, "first", to="project:shop")

@@ -118,20 +118,27 @@ class HookComposer:
     async def _block(self, session: Session, surface: str, carrier: str) -> tuple[str, list[DeliveryId]]:
         """Return the channel messages that go with a prompt, unless nothing changed since the last one."""
         recent = await self._inbox.recent(session.reader, BLOCK_MESSAGES)
-        if not recent:
-            return "", []
         # What is shown cut was not given: it stays queued, and can be pulled whole.
         whole = [message for message in recent if render.fits_a_line(message)]
         offers = await self._inbox.hand_over(session.reader, whole, surface=surface, carrier=carrier)
         deliveries = {offer.message.id: offer.delivery_id for offer in offers}
-        if not deliveries and (recent[-1].id == session.last_told[0] or await self._was_told(session, recent)):
-            return "", []
-        session.show_block(recent[-1].id)
         shown = {message.id for message in recent}
         waiting = await self._inbox.waiting(session.reader, {Attention.PROMPT}, MAX_MESSAGES)
-        older = sum(message.id not in shown for message in waiting)
-        block = render.channel_block(recent, deliveries, older, is_least=len(waiting) >= MAX_MESSAGES)
-        return block, list(deliveries.values())
+        older = [message for message in waiting if message.id not in shown]
+        # What the person cleared before this agent saw it is not shown, and waits: that is told like any news.
+        newest = max((*reversed(recent), *older), key=lambda message: message.received_at, default=None)
+        if newest is None or (not deliveries and await self._is_known(session, newest, recent)):
+            return "", []
+        session.show_block(newest.id)
+        is_least = len(waiting) >= MAX_MESSAGES
+        if not recent:
+            return render.still_waiting(len(older), is_least=is_least), []
+        return render.channel_block(recent, deliveries, len(older), is_least=is_least), list(deliveries.values())
+
+    async def _is_known(self, session: Session, newest: Message, recent: Sequence[Message]) -> bool:
+        if newest.id == session.last_told[0]:
+            return True
+        return newest in recent and await self._was_told(session, recent)
 
     async def _owed(self, session: Session) -> str:
         """Return the line about what waits for this agent's answer, unless it was told the same before."""
