@@ -18,6 +18,7 @@ TEXTS: Final = [*dict.fromkeys(imitations()), *marked(), *NAMES]
 MAX_SHOWN: Final = 60  # characters of a name that every view shows, and that a rule may have
 PAGES: Final = (
     *("/m/inbox", "/sources", "/sessions", "/tasks", "/search?q=words", "/rules", "/waiting"),
+    *("/conversations", "/conversations?view=for-you", "/needs", "/sources/new", "/agents"),
     *(f"/{place}task-{number}" for number in range(len(NAMES)) for place in ("t/", "m/task:")),
 )
 MADE: Final = (
@@ -37,7 +38,7 @@ def named(starter: DaemonStarter, tmp_path_factory: pytest.TempPathFactory) -> I
         (served.home / "triggers.json").chmod(0o600)
         served.call("rules_reload")
         for text in TEXTS:
-            served.call("send", text="words", sender=text[:100], channel=text[:100], conversation=text)
+            served.call("send", text="words", sender=text[:100], channel=_channel(text[:100]), conversation=text)
         for number, text in enumerate(NAMES):
             place = folder / f"{number} \u202egpj\x1b[2J <img src=x>"
             place.mkdir()
@@ -64,6 +65,11 @@ def test_name_is_only_text_on_the_page(named: Served, path: str) -> None:
     assert len(ids) == len(set(ids))
     assert {char for char in page.text() if not char.isprintable()} <= {"\n", "\t"}
     assert "alert(1)" in page.text(), path  # at least in the sidebar
+
+
+def _channel(text: str) -> str:
+    """Return a name as a channel may have it."""
+    return "/".join(part.strip() for part in text.replace("\\", "").split("/") if part.strip())
 
 
 def _one_line(text: str) -> str:
