@@ -115,6 +115,14 @@ def test_send_goes_to_the_mailbox_and_conversation_that_are_named(rig: Rig) -> N
     assert {name: message[name] for name in wanted} == wanted
 
 
+@pytest.mark.parametrize("words", [("send", "caf\udce9"), ("read", "m-\udcff"), ("list", "--channel", "\udcff")])
+def test_words_that_are_not_utf8_are_refused_in_words(rig: Rig, words: tuple[str, ...]) -> None:
+    """A shell with another encoding hands over bytes; which part of a protocol they break is of no use to a person."""
+    refused = rig.run(*words)
+    assert (refused.code, refused.out) == (2, "")
+    assert "A word of this command is not UTF-8." in refused.err
+
+
 def test_nothing_to_send_is_the_callers_mistake(rig: Rig) -> None:
     """An empty message is refused before anything is stored."""
     done = rig.run("send")

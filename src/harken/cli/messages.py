@@ -28,13 +28,15 @@ SPARE_SECONDS = 15.0
 WAIT_SECONDS = 50.0
 
 
-def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **options: str | bool) -> None:
+def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **options: str | bool | None) -> None:
     """Send a message, and print what will happen to it."""
     body = text_or_stdin(text, 'Say something: harken send "the build is red"')
     # Named here and not by the daemon: it is sent again when the connection breaks, and must be stored once.
     key = upstream_id or f"cli-{os.urandom(12).hex()}"
     with asked.daemon() as daemon:
-        sent = daemon.ask("send", text=body, upstream_id=key, **options)
+        # What was not said is left out: a daemon of another version may take nothing in its place.
+        said = {name: value for name, value in options.items() if value is not None}
+        sent = daemon.ask("send", text=body, upstream_id=key, **said)
         was_tried = daemon.tries > 1 and not upstream_id
     if asked.gave_json(sent):
         return

@@ -132,7 +132,9 @@ class DaemonConnection:
 
     def _write(self, message: dict[str, Any]) -> None:
         try:
-            self._sock.sendall(encode(message).encode() + b"\n")
+            self._sock.sendall(encode(message, is_ascii=False).encode() + b"\n")
+        except UnicodeEncodeError as exc:
+            raise UserError("A word of this command is not UTF-8.", "Write it in UTF-8.") from exc
         except BrokenPipeError:
             return  # a daemon that refuses us has said why before it hung up
 

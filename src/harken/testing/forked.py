@@ -60,7 +60,7 @@ def is_forked(command: Sequence[str], env: Mapping[str, str]) -> bool:
     server = os.environ.get(FORK_SERVER)
     if server is None or not is_ours or not _IS_AS_KNOWN:
         return False
-    return at_start(env) == _begun_with(server) and len(shlex.join(command).encode()) < _MAX_COMMAND_BYTES
+    return at_start(env) == _begun_with(server) and len(os.fsencode(shlex.join(command))) < _MAX_COMMAND_BYTES
 
 
 def start_harken(
