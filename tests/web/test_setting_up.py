@@ -85,6 +85,37 @@ def test_typed_secret_is_in_one_private_file_and_goes_with_its_source(browser: B
     assert states(browser) == {"ci": "listening"}
 
 
+def test_secret_of_one_source_is_not_overwritten_by_another(browser: Browser) -> None:
+    """A name with a dot may be what the file of another source's secret is called: that source would go deaf."""
+    do(browser, "/do/source", kind="webhook", name="ci", set_preset="github", set_SECRETS=TYPED)
+    refused = do(browser, "/do/source", 409, kind="webhook", name="ci.secrets", set_preset="github")
+    assert "The secret of ci is kept in" in refused.said
+    assert everywhere(browser.daemon.home, TYPED) == {"secrets/ci.secrets"}
+    assert list(states(browser)) == ["ci"]
+
+
+def test_source_that_cannot_be_put_back_yet_is_not_given_up(browser: Browser) -> None:
+    """Its secret is nowhere else any more: as soon as its name is free again, it can be put back."""
+    do(browser, "/do/source", kind="webhook", name="ci", set_preset="github", set_SECRETS=TYPED)
+    undo = do(browser, "/do/source-remove", name="ci").all("input", name="undo")[0]["value"]
+    do(browser, "/do/source", kind="webhook", name="ci", set_preset="gitlab")
+    do(browser, "/do/source-back", 409, undo=undo)
+    do(browser, "/do/source-remove", name="ci")
+    do(browser, "/do/source-back", undo=undo)
+    assert everywhere(browser.daemon.home, TYPED) == {"secrets/ci.secrets"}
+
+
+def test_source_stays_where_the_rest_of_the_settings_is_refused(browser: Browser) -> None:
+    """One that is gone from the file and still listened to would be neither here nor there."""
+    do(browser, "/do/source", kind="webhook", name="ci", set_preset="github", set_SECRETS=TYPED)
+    file = browser.daemon.home / "config.toml"
+    written = f"{file.read_text()}\n[daemon]\nport = -1\n"
+    file.write_text(written)
+    do(browser, "/do/source-remove", 422, name="ci")
+    assert file.read_text() == written
+    assert everywhere(browser.daemon.home, TYPED) == {"secrets/ci.secrets"}
+
+
 def test_secret_that_was_made_is_shown_once_and_a_reference_stays_one(browser: Browser) -> None:
     """What the service has to be told must be read once; where a secret is kept already, it stays."""
     made = do(browser, "/do/source", kind="webhook", set_preset="github")

@@ -114,8 +114,15 @@ class SourceDesk:
         file = self.home.config_file
         before = read(file)
         entry = entry_named(self.home, name)
-        write_private(file, (toml_remove(before, ["sources", name], file=file) or b"").decode())
-        is_in_force = self.put_in_force()
+        after = toml_remove(before, ["sources", name], file=file) or b""
+        write_private(file, after.decode())
+        try:
+            is_in_force = self.put_in_force()
+        except UserError:
+            now = read(file)
+            back = before if now == after else toml_set(now, ["sources", name], dict(entry), file=file)
+            write_private(file, (back or b"").decode())
+            raise
         secrets = {path: path.read_bytes() for path in self._made_secrets(name, entry) if path.is_file()}
         for path in secrets:
             path.unlink(missing_ok=True)
@@ -127,7 +134,7 @@ class SourceDesk:
             raise _taken(removed.name, self.home)
         kind = kinds().named(str(removed.entry.get("kind")), removed.name)
         for path, secret in removed.secrets.items():
-            write_private(path, secret.decode())
+            write_private(path, secret.decode("utf-8", "surrogateescape"))
         try:
             return self.write(kind, removed.name, dict(removed.entry))[1]
         except HarkenError:
@@ -178,15 +185,18 @@ class SourceDesk:
         there = toml_value(before, ["sources", name], file=file)
         if there is not None and there != entry:
             raise _taken(name, self.home)
-        if there is None:
-            written = toml_set(before, ["sources", name], entry, file=file)
-            _check(written, kind, name, entry, self.home)
-            write_private(file, written.decode())
+        if there is not None:
+            return False, self.put_in_force()
+        after = toml_set(before, ["sources", name], entry, file=file)
+        _check(after, kind, name, entry, self.home)
+        write_private(file, after.decode())
         try:
-            return there is None, self.put_in_force()
+            return True, self.put_in_force()
         except UserError:
-            # All or nothing: what the daemon does not take does not stay in the file either.
-            write_private(file, (before or b"").decode())
+            # All or nothing: what the daemon does not take does not stay in the file either; what others wrote does.
+            now = read(file)
+            back = before if now == after else toml_remove(now, ["sources", name], file=file)
+            write_private(file, (back or b"").decode())
             raise
 
     def _made_secrets(self, name: str, entry: Mapping[str, object]) -> Iterator[Path]:
@@ -270,6 +280,10 @@ class SourceAddition:
 def _context(home: Home, console: SetupConsole, kept: list[Path]) -> SetupContext:
     def keep_secret(name: str, secret: str) -> Path:
         file = home.path / SECRETS_FOLDER / name
+        reference = f"file:{SECRETS_FOLDER}/{name}"
+        owner = next((each for each, table in configured(home).items() if reference in references(dict(table))), "")
+        if owner and file.exists():
+            raise Conflict(f"The secret of {owner} is kept in {file}.", "Give this source another name.")
         try:
             file.parent.mkdir(mode=0o700, exist_ok=True)
         except OSError as exc:

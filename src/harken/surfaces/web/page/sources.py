@@ -412,10 +412,12 @@ class SourcePages:
 
     async def put_back(self, request: Request) -> Response:
         """Put back what was taken out."""
-        removed = self._removed.pop((await form_of(request)).get("undo", ""), None)
+        undo = (await form_of(request)).get("undo", "")
+        removed = self._removed.get(undo)
         if removed is None:
             raise NotFound("It cannot be put back any more.", "Add it again.")
         await to_thread.run_sync(self._context.source_admin.put_back, removed)
+        self._removed.pop(undo, None)  # only now: what cannot be put back yet is not given up, with its secrets
         return await self._list(ActionNote(lines=[f"{removed.name} is there again."]))
 
     async def sign(self, request: Request) -> Response:
