@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from harken.clock import SystemClock
+from harken.clock import Signal, SystemClock
 from harken.config.home import Home, disk_error, ensure, write_private
 from harken.config.load import load
 from harken.config.secrets import resolve
@@ -49,6 +48,7 @@ from harken.sources.source import SourceEntry, SourceKind, SourceSignIn
 
 NO_NAME: Final = "Give it a name of letters, digits, dots, hyphens and underscores."
 MAX_SIGN_INS: Final = 8  # at once
+LOOK_EVERY_SECONDS: Final = 3600.0  # a sign-in rings when it begins
 
 
 class SilentConsole:
@@ -434,28 +434,28 @@ class SourceSignIns:
     def __init__(self, sign_in_of: Callable[[str], SourceSignIn]) -> None:
         self._sign_in_of = sign_in_of
         self._states: dict[str, _SignInState] = {}
-        self._send: MemoryObjectSendStream[tuple[str, _SignInState]]
-        self._receive: MemoryObjectReceiveStream[tuple[str, _SignInState]]
-        self._send, self._receive = anyio.create_memory_object_stream(MAX_SIGN_INS)
+        self._begun: list[tuple[str, _SignInState]] = []
+        self._look = Signal()
 
     async def run(self) -> None:
         """Sign people in, for ever."""
         async with anyio.create_task_group() as tasks:
             while True:
-                name, state = await self._receive.receive()
-                tasks.start_soon(self._follow, name, state)
+                begun, self._begun = self._begun, []
+                for name, state in begun:
+                    tasks.start_soon(self._follow, name, state)
+                await self._look.wait(LOOK_EVERY_SECONDS)
 
     def begin(self, name: str) -> None:
         """Begin to sign a person in by a code; one that goes on already goes on."""
         known = self._states.get(name)
         if known is not None and not known.progress.is_over:
             return
-        state = _SignInState()
-        try:
-            self._send.send_nowait((name, state))
-        except anyio.WouldBlock:
-            raise Unavailable("Too many sign-ins go on at once.", "Finish one of them.") from None
-        self._states[name] = state
+        if sum(not state.progress.is_over for state in self._states.values()) >= MAX_SIGN_INS:
+            raise Unavailable("Too many sign-ins go on at once.", "Finish one of them.")
+        self._states[name] = state = _SignInState()
+        self._begun.append((name, state))
+        self._look.ring()
 
     def progress(self, name: str) -> SignInProgress | None:
         """Return how far a sign-in is; None: none was begun."""
