@@ -39,7 +39,7 @@
   function draw() {
     const text = field.value.trim().toLowerCase();
     const fits = [...actions(), ...offered].map((each) => [rank(each, text), each]).filter(([place]) => place >= 0);
-    shown = fits.triage(([one], [other]) => one - other).map(([, each]) => each).slice(0, MAX);
+    shown = fits.sort(([one], [other]) => one - other).map(([, each]) => each).slice(0, MAX);
     if (text) shown.push({ name: `Search for “${field.value.trim()}”`, note: "messages", act: () => location.assign(`/search?q=${encodeURIComponent(field.value.trim())}`) });
     chosen = Math.min(chosen, Math.max(shown.length - 1, 0));
     list.replaceChildren(...shown.map((each, place) => {
