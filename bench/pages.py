@@ -51,17 +51,17 @@ async def _measure(plan: Plan) -> Sequence[Row]:
     few_listed, all_listed = list[float](), list[float]()
     many = (min(MUCH[0], plan.size.messages), MUCH[1] if plan.size.messages >= MUCH[0] else LITTLE[1])
     async with (
-        _looked_at(plan.home("page-few"), *LITTLE) as few,
-        _looked_at(plan.home("page-many"), *many) as full,
+        looked_at(plan.home("page-few"), *LITTLE) as few,
+        looked_at(plan.home("page-many"), *many) as full,
     ):
         for _ in plan.rounds("page", 200, 50):
-            for looked_at, taken, listed in ((few, small, few_listed), (full, large, all_listed)):
+            for store, taken, listed in ((few, small, few_listed), (full, large, all_listed)):
                 began = time.perf_counter()
-                await looked_at.views.overview()
-                await looked_at.views.timeline(mailbox=INBOX)
+                await store.views.overview()
+                await store.views.timeline(mailbox=INBOX)
                 taken.append(time.perf_counter() - began)
                 began = time.perf_counter()
-                await looked_at.conversations.list("open", limit=50)
+                await store.conversations.list("open", limit=50)
                 listed.append(time.perf_counter() - began)
     listing = Row(
         name="page-list",
@@ -95,9 +95,9 @@ class LookedAt:
 
 
 @asynccontextmanager
-async def _looked_at(folder: Path, messages: int, tasks: int) -> AsyncIterator[LookedAt]:
+async def looked_at(folder: Path, messages: int, tasks: int) -> AsyncIterator[LookedAt]:
     """Views over a store with so many messages, most in `inbox` and some in each of so many tasks."""
-    await anyio.Path(folder).mkdir(parents=True)
+    await anyio.Path(folder).mkdir(parents=True, exist_ok=True)
     clock = SystemClock()
     async with open_store(folder / "harken.db", clock) as store:
         policies, book = PolicyBook(store.people, IngestPolicy()), TaskBook(store.tasks)

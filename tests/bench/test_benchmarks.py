@@ -14,10 +14,25 @@ import anyio
 import psutil
 import pytest
 
-from bench import appends, commands, edge, hooks, ingest, judging, listening, pages, reads, sessions, wake, webhooks
+from bench import (
+    appends,
+    commands,
+    edge,
+    hooks,
+    ingest,
+    judging,
+    listening,
+    pages,
+    painting,
+    reads,
+    sessions,
+    wake,
+    webhooks,
+)
 from bench.__main__ import main
 from bench.disk import sync_time
 from bench.machine import file_system
+from bench.painting import browser
 from bench.plan import Plan, Progress, Size
 from bench.processes import cpu_seconds, pss_bytes, rss_bytes
 from bench.rows import Row
@@ -50,6 +65,7 @@ def plan(tmp_path: Path) -> Plan:
             ],
         ),
         (pages.measure, ["page", "page-list"]),
+        pytest.param(painting.measure, ["paint"], marks=pytest.mark.skipif(not browser(), reason="no browser")),
         (listening.measure, ["listen"]),
         (judging.measure, ["rules"]),
         (sessions.measure, ["sessions-cpu", "sessions-rss", "sessions-wake", "sessions-rss-after", "sessions-one"]),
