@@ -347,6 +347,16 @@ class FindSuite(StoreSuite):
         assert await texts(store, limit=2) == ["0", "1"]
         assert await texts(store, limit=2, newest_first=True) == ["4", "3"]
 
+    async def test_mail_of_a_trial_is_listed_only_where_its_mailbox_is_named(self, store: Store) -> None:
+        """`doctor --live` sends markers to hosts: they must not stand between what people wrote."""
+        trial = Mailbox("trial:one")
+        await store.messages.append([new_message("a marker", mailbox=trial), new_message("a word")])
+        await store.messages.index(10)
+        assert await texts(store) == ["a word"]
+        assert await texts(store, where=Filter(mailbox=trial)) == ["a marker"]
+        assert await texts(store, where=Filter(among=(trial,))) == ["a marker"]
+        assert [each.text for each in await store.messages.search("a", EVERYTHING, 10)] == ["a word"]
+
     async def test_order_of_receipt_ignores_the_clock(self, store: Store, clock: FakeClock) -> None:
         """A clock that is set back must not sort new mail below old."""
         await fill(store, "one")

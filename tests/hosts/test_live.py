@@ -122,6 +122,12 @@ def cwd_of(process: psutil.Process) -> str:
         return ""
 
 
+def given(stage: Stage, message: str) -> list[object]:
+    """Return the lines of the ledger that tell of an agent that was given a message."""
+    lines = ledger(stage, message)["ledger"]
+    return [line for line in lines if line["state"] != "queued" and line["consumer"] != "watch"]
+
+
 def test_every_surface_of_a_connected_host_is_proven(stage: Stage) -> None:
     """The verb exists for it; it takes no message of the person's and changes none of their settings."""
     start_once(stage)
@@ -136,7 +142,7 @@ def test_every_surface_of_a_connected_host_is_proven(stage: Stage) -> None:
         lines = ledger(stage, row["message"])["ledger"]
         assert {line["state"] for line in lines if line["consumer"] in {"watch", stage.host.name}} == {"seen"}
     assert len(arrived) >= 2
-    assert [line for line in ledger(stage, waiting)["ledger"] if line["state"] != "queued"] == []
+    assert given(stage, waiting) == []
     assert settings(stage) == before
     copilot = stage.user / ".copilot" / "config.json"
     assert not copilot.exists() or str(stage.harken_home) not in copilot.read_text()
@@ -152,7 +158,7 @@ def test_harken_that_is_restarted_while_the_host_works_is_found_again(bare_stage
         (row,) = (each for each in host["surfaces"] if each["surface"] == "restart")
         assert (row["verdict"], row["ledger"].startswith("seen through hook: tool")) == ("arrived", True), row
         assert daemon_of(bare_stage) != before
-        assert [line for line in ledger(bare_stage, waiting)["ledger"] if line["state"] != "queued"] == []
+        assert given(bare_stage, waiting) == []
 
 
 @contextmanager
@@ -236,7 +242,7 @@ def test_home_behind_a_link_costs_nobody_a_message(bare_stage: Stage) -> None:
         bare_stage.harken("connect", "claude-code", "--yes")
         waiting = send(bare_stage, marker())
         bare_stage.try_harken("doctor", "--live", "claude-code", seconds=LIVE_SECONDS)
-        assert [line for line in ledger(bare_stage, waiting)["ledger"] if line["state"] != "queued"] == []
+        assert given(bare_stage, waiting) == []
     assert_left_alone(bare_stage)
 
 
@@ -302,7 +308,7 @@ def test_probe_in_a_folder_of_its_own_traces_everything(stage: Stage) -> None:
     stage.harken("connect", "qwen-code", "--yes")
     waiting = send(stage, marker())
     assert_traced(traces(stage))
-    assert [line for line in ledger(stage, waiting)["ledger"] if line["state"] != "queued"] == []
+    assert given(stage, waiting) == []
     assert_left_alone(stage)
 
 

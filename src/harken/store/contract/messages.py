@@ -38,7 +38,7 @@ class AppendResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which messages to show; empty fields do not filter."""
+    """Which messages to show; empty fields do not filter, but a trial's mailbox is shown only where it is named."""
 
     mailbox: str = ""
     among: tuple[Mailbox, ...] | None = None  # any of these, and nothing if there are none; None: all

@@ -126,7 +126,8 @@ INSERT INTO messages (id, mailbox, seq, received_at, source, channel, conversati
 )
 BY_ID = f"SELECT {COLUMNS} FROM messages m WHERE m.id = ?"
 WHERE = """
-    (:mailbox = '' OR m.mailbox = :mailbox)
+    CASE WHEN :mailbox = '' AND CAST(:among AS TEXT) IS NULL THEN m.mailbox NOT LIKE 'trial:%'
+        ELSE :mailbox = '' OR m.mailbox = :mailbox END
     AND (CAST(:among AS TEXT) IS NULL OR m.mailbox IN (SELECT value FROM json_each(:among)))
     AND (:channel = '' OR m.channel = :channel)
     AND (:sender = '' OR m.sender_id = :sender OR m.sender_name = :sender)
