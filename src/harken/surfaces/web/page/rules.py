@@ -183,7 +183,7 @@ def rule_form(message: Message) -> RuleForm:
     words = re.findall(r"[a-z0-9]+", (message.channel or message.sender.label).lower())
     return RuleForm(
         name="-".join(words)[:40] or "new-rule",
-        server="" if message.source == LOCAL else message.source,
+        server=message.source,
         channel=message.channel,
         prompt="Find out what this is about. Change nothing.\n\n{{content}}",
     )
