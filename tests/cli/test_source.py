@@ -8,6 +8,7 @@ import stat
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -100,6 +101,14 @@ def test_a_source_is_added_beside_what_people_wrote_and_taken_out_again(written:
     assert (taken["state"], taken["entry"]["url"]) == ("removed", "https://ci.example/mcp")
     assert config(written) == MINE
     assert written.run("source", "remove", "ci").code == NOT_FOUND
+
+
+def test_sources_that_are_added_at_the_same_time_are_all_there(fresh: Rig) -> None:
+    """Each command writes the whole file: what it says that it added must not be gone with the next one."""
+    names = [f"s{number}" for number in range(5)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(lambda name: fresh.ok("source", "add", "webhook", name, "--preset", "github"), names))
+    assert sorted(each["name"] for each in fresh.json("source", "list")["sources"]) == names
 
 
 def test_adding_again_changes_nothing_and_another_of_the_name_is_refused(written: Rig) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,7 @@ from harken.display import visible
 from harken.errors import Conflict, HarkenError, NotFound, Unavailable, UserError
 from harken.hosts.connect.edits import toml_remove, toml_set, toml_value
 from harken.hosts.connect.files import read
+from harken.hosts.connect.record import locked
 from harken.ingest.redact import redact
 from harken.model import LOCAL
 from harken.plugins import PluginFault, guard, guard_awaited
@@ -109,8 +111,17 @@ class SourceDesk:
             raise _taken(name, self.home)
         return addition.add(name, values, secrets)
 
+    def alone(self) -> AbstractContextManager[None]:
+        """Return what lets one program at a time change the sources: each writes the whole file anew."""
+        return locked(self.home.path, "sources", what="changing the sources")
+
     def remove(self, name: str) -> RemovedSource:
         """Take a source out of config.toml, with the secrets that were made for it."""
+        entry_named(self.home, name)
+        with self.alone():
+            return self._remove(name)
+
+    def _remove(self, name: str) -> RemovedSource:
         file = self.home.config_file
         before = read(file)
         entry = entry_named(self.home, name)
@@ -130,6 +141,10 @@ class SourceDesk:
 
     def put_back(self, removed: RemovedSource) -> bool:
         """Write what was removed again, with its secrets; return whether it is in force."""
+        with self.alone():
+            return self._put_back(removed)
+
+    def _put_back(self, removed: RemovedSource) -> bool:
         if removed.name in configured(self.home):
             raise _taken(removed.name, self.home)
         kind = kinds().named(str(removed.entry.get("kind")), removed.name)
@@ -240,8 +255,12 @@ class SourceAddition:
     def add(self, name: str, values: SetupValues, secrets: Mapping[str, str] | None = None) -> AddedSource:
         """Write the entry and have it taken over; where that fails, nothing is kept."""
         check_name(name)
+        with self.desk.alone():
+            return self._add(name, values, secrets or {})
+
+    def _add(self, name: str, values: SetupValues, secrets: Mapping[str, str]) -> AddedSource:
         try:
-            values = {**values, **self._references(name, secrets or {})}
+            values = {**values, **self._references(name, secrets)}
             if missing := self.missing(values):
                 raise UserError(f"{missing.strip('-').replace('-', ' ').capitalize()} is missing.", "Fill it in.")
             next_step = guard(self._subject, self.setup.next_step, values)

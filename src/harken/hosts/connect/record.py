@@ -137,10 +137,12 @@ def forget(harken: Path, key: str) -> None:
 
 
 @contextmanager
-def locked(harken: Path, name: str = "lock", seconds: float = LOCK_SECONDS) -> Iterator[None]:
+def locked(
+    harken: Path, name: str = "lock", seconds: float = LOCK_SECONDS, *, what: str = "connecting or disconnecting"
+) -> Iterator[None]:
     """Let one process at a time connect and disconnect; raises `Conflict` when another does not get done.
 
-    Who does several of these as one has a lock of another name around them.
+    Who does several of these as one has a lock of another name around them, and so has who does something else.
     """
     folder = harken / FOLDER
     try:
@@ -152,20 +154,20 @@ def locked(harken: Path, name: str = "lock", seconds: float = LOCK_SECONDS) -> I
     except OSError as exc:
         raise trouble("use", folder, exc) from exc
     try:
-        _wait_for(file, seconds)
+        _wait_for(file, seconds, what)
         yield
     finally:
         os.close(file)
 
 
-def _wait_for(file: int, seconds: float) -> None:
+def _wait_for(file: int, seconds: float, what: str) -> None:
     end = monotonic() + seconds
     while True:
         try:
             _lock(file)
         except OSError as exc:
             if monotonic() > end:
-                raise Conflict("Another command is connecting or disconnecting.", "Wait until it is done.") from exc
+                raise Conflict(f"Another command is {what}.", "Wait until it is done.") from exc
             sleep(LOOK_SECONDS)
         else:
             return
