@@ -121,7 +121,7 @@ class SchemaPool:
         self._empty: list[PostgresTarget] = []
         self._made = count()
         self._connection = connect(PostgresTarget(url))
-        self.pid = self._connection.info.backend_pid
+        self._connection.execute("SET application_name = 'tests'")
 
     def target_of(self, folder: Path) -> PostgresTarget:
         """Return the schema of a folder."""

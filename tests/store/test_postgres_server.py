@@ -29,7 +29,7 @@ __all__ = ["fresh", "schemas"]  # fixtures
 COLUMNS = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = $1"
 OTHERS = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-WHERE application_name = 'harken' AND pid NOT IN (pg_backend_pid(), $1)
+WHERE application_name = 'harken' AND pid <> pg_backend_pid()
 """
 NAME = ".s.PGSQL.5432"
 JOIN_SECONDS = 10.0
@@ -103,7 +103,7 @@ def columns_of(target: PostgresTarget) -> set[tuple[str, str]]:
 def cut_all(pool: SchemaPool) -> None:
     """End every connection of stores."""
     with closing(connect(PostgresTarget(pool.url))) as connection:
-        connection.execute(OTHERS, (pool.pid,))
+        connection.execute(OTHERS)
 
 
 async def test_the_tables_are_those_of_the_embedded_store(fresh: SchemaPool, tmp_path: Path) -> None:
@@ -188,6 +188,8 @@ async def test_a_commit_without_an_answer_is_found_out(
 ) -> None:
     """What the sender is told must be so: sent again, it would be there twice; taken for stored, not at all."""
     target = fresh.target_of(tmp_path)
+    if not target.url.startswith("host=/"):
+        pytest.skip("the proxy stands before a socket, and the server that is named has none")
     with cutting_proxy(tmp_path, Path(target.url.split()[0].removeprefix("host=")), is_forwarded=is_forwarded) as proxy:
         url = target.url.replace(target.url.split()[0], f"host={proxy.folder}")
         async with open_store(replace(target, url=url), FakeClock(), daemon="a") as store:
