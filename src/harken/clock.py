@@ -1,13 +1,14 @@
 """Where time comes from, and how loops wait.
 
 Everything that needs the time is given a `Clock`; nothing calls `datetime.now` by itself, so that tests can
-move time and a clock set back by the machine is seen in one place. `SystemClock` is the only real one. A loop that
-looks when something changes, and now and then, waits for a `Signal`.
+move time and a clock set back by the machine is seen in one place. `SystemClock` is the machine's; where machines share
+a store, each has a `ServerClock` over it. A loop that looks when something changes, and now and then, waits for a
+`Signal`.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 import anyio
@@ -27,6 +28,22 @@ class SystemClock:
     def now(self) -> datetime:
         """Return the present time in UTC."""
         return datetime.now(UTC)
+
+
+class ServerClock:
+    """The time of a server, by this machine's clock and by how far that was off when the server last told its own."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead = timedelta()
+
+    def now(self) -> datetime:
+        """Return the present time in UTC."""
+        return self._clock.now() + self._ahead
+
+    def observe(self, moment: datetime) -> None:
+        """Take over what the server says that it is."""
+        self._ahead = moment - self._clock.now()
 
 
 class Signal:

@@ -9,18 +9,20 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
 import pytest
 
+from harken.clock import ServerClock
 from harken.errors import Unavailable, UserError
 from harken.model import INBOX
 from harken.store.postgres.connection import CONNECT, SETTINGS, PostgresTarget, connect, migrations
 from harken.store.postgres.store import open_store
 from harken.store.sqlite.connection import migrations as sqlite_migrations
 from harken.testing import FakeClock
-from tests.contracts.store_suite import fill, texts
+from tests.contracts.store_suite import LEASE_SECONDS, READER, SECOND, fill, texts
 from tests.contracts.two_openers import Rings
 from tests.store.postgres_server import SchemaPool, fresh, schemas
 
@@ -33,6 +35,7 @@ WHERE application_name = 'harken' AND pid <> pg_backend_pid()
 """
 NAME = ".s.PGSQL.5432"
 JOIN_SECONDS = 10.0
+HOUR_SECONDS = 3600.0
 ONLY_HERE = {"changes", "messages_text", "schema_version"}
 
 
@@ -201,3 +204,20 @@ async def test_a_commit_without_an_answer_is_found_out(
                 with pytest.raises(Unavailable):
                     await fill(store, "in doubt")
             assert await texts(store) == (["before", "in doubt"] if is_forwarded else ["before"])
+
+
+async def test_clocks_that_differ_make_no_difference(fresh: SchemaPool, tmp_path: Path) -> None:
+    """A machine whose clock is an hour ahead must not take what another one has on its way for lost."""
+    here, there = ServerClock(FakeClock()), ServerClock(FakeClock(FakeClock().advance(HOUR_SECONDS)))
+    target = fresh.target_of(tmp_path)
+    async with (
+        open_store(target, here, daemon="a", observe=here.observe) as first,
+        open_store(target, there, daemon="b", observe=there.observe) as second,
+    ):
+        await fill(first, "on its way")
+        until = here.now() + timedelta(seconds=LEASE_SECONDS)
+        given = await first.deliveries.offer(READER, 9, surface="pull", carrier="1", lease_until=until)
+        assert [each.message.text for each in given.whole] == ["on its way"]
+        again = await second.deliveries.offer(SECOND, 9, surface="pull", carrier="2", lease_until=until)
+        assert not again.whole
+        assert (await second.deliveries.unread(SECOND)).leased == 1

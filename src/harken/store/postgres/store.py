@@ -332,6 +332,9 @@ def _open(database: PostgresDatabase, changes: PostgresChanges, writer: Writer) 
     """Open the first connections: the one that writes, and the one that listens."""
     try:
         database.connection.prepare()
+        # What time it is must be known before the first lease is made out.
+        database.begin(is_durable=False)
+        database.roll_back()
         changes.start(writer.hear)
     except (psycopg.Error, HarkenError):
         database.close()
