@@ -37,6 +37,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "idle_in_transaction_session_timeout": "15s",
     "client_min_messages": "warning",
     "jit": "off",  # compiling a statement costs more than any of ours
+    "standard_conforming_strings": "on",
     "timezone": "UTC",
 }
 CONNECT: Final[Mapping[str, Any]] = {
@@ -204,6 +205,11 @@ def connect(target: PostgresTarget) -> psycopg.Connection[Any]:
         connection.close()
         raise
     return connection
+
+
+def as_literal(text: str) -> str:
+    """Return a text as statements have it; `standard_conforming_strings` is on."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def quoted(name: str) -> str:

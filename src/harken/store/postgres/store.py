@@ -35,6 +35,7 @@ from harken.store.postgres.connection import (
     LOCK_SPACE,
     PostgresConnection,
     PostgresTarget,
+    as_literal,
     connect,
     quoted,
     translate,
@@ -66,11 +67,11 @@ DOUBT_PAUSE_SECONDS: Final = 0.2
 # The number of the transaction is asked for, so that it can be found out whether a commit without an answer happened.
 BEGIN: Final = """
 BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = {sync};
-SELECT pg_advisory_xact_lock({space}, hashtext('{schema}')), pg_current_xact_id()::text,
+SELECT pg_advisory_xact_lock({space}, hashtext({schema})), pg_current_xact_id()::text,
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 """
 OUTCOME: Final = "SELECT pg_xact_status(CAST(CAST(? AS TEXT) AS xid8))"
-ANNOUNCE: Final = "SELECT announce(?, ?, ?)"
+ANNOUNCE: Final = "SELECT announce({}, {}, {})"
 SIZE: Final = """
 SELECT CAST(coalesce(sum(pg_total_relation_size(c.oid)), 0) AS BIGINT)
 FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = current_schema() AND c.relkind = 'r'
@@ -102,7 +103,7 @@ class PostgresDatabase:
         self._channel = channel_of(target)
         self._observe = observe
         self._transaction = ""
-        schema = target.schema.replace("'", "''")
+        schema = as_literal(target.schema)
         self._begin = {
             is_durable: BEGIN.format(sync="on" if is_durable else "off", space=LOCK_SPACE, schema=schema)
             for is_durable in (True, False)
@@ -116,10 +117,10 @@ class PostgresDatabase:
 
     def commit(self, grown: Collection[Mailbox]) -> None:
         """Commit; the other daemons are told what has grown."""
-        if grown:
-            self.connection.execute(ANNOUNCE, (self._channel, self._opening, encode_json(sorted(grown))))
+        told = (self._channel, self._opening, encode_json(sorted(grown)))
         try:
-            self.connection.run("COMMIT")
+            # In one trip: the lock is held so much shorter.
+            self.connection.run(f"{ANNOUNCE.format(*map(as_literal, told))}; COMMIT" if grown else "COMMIT")
         except psycopg.OperationalError:
             if self.connection.is_open or not self._has_happened():
                 raise
