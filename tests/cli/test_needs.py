@@ -18,6 +18,7 @@ def test_what_waits_is_listed_with_what_to_do_and_can_be_put_away(tmp_path: Path
         [Asked(text="when?", ago=timedelta(hours=2)), Asked(text="and why?", ago=timedelta(minutes=5), sender="bob")],
     )
     with serving(tmp_path / "home") as rig:
+        assert "2 things need you: harken needs" in rig.ok("status")
         lines = rig.ok("needs").splitlines()
         assert [f"harken reply {each} TEXT" in line for each, line in zip((first, second), lines, strict=True)] == [
             True,
