@@ -66,6 +66,7 @@ def test_snooze_takes_a_length_or_a_time_ahead(rig: Rig) -> None:
     assert threads(rig, "snoozed") == ["disk is full, 2"]
     assert rig.ok("snooze", NEWEST, "--until", "tomorrow 9:00")
     assert "That time has passed." in rig.run("snooze", "1", "--until", "yesterday").err
+    assert "more than ten years off" in rig.run("snooze", "1", "--until", "9999-01-01T00:00").err
     assert "For how long" in rig.run("snooze", "1", "--for", "2h", "--until", "tomorrow").err
     assert rig.json("snooze", "4")["conversations"][0]["until"]
     assert threads(rig) == []

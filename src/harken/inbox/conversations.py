@@ -76,7 +76,8 @@ class Conversations:
         if until is None:
             until = now + (DEFAULT_SNOOZE if seconds is None else timedelta(seconds=seconds))
         if not now < until <= now + LONGEST_SNOOZE:
-            raise UserError("That time has passed.", f"Say for how long ({LENGTHS}), or a time in the future.")
+            said = "That time has passed." if until <= now else "That is more than ten years off."
+            raise UserError(said, f"Say for how long ({LENGTHS}), or a time in the future.")
         return await self._put(caller, refs, ConversationState.SNOOZED, until)
 
     async def reopen(self, caller: Caller, refs: Sequence[str]) -> Sequence[TriageResult]:
