@@ -94,7 +94,7 @@ class CallRecorder:
             return False
         if not self._is_on:
             self._tasks.add(task)
-        is_loop = task in self._tasks if self._is_on else task.get_name().startswith(LOOP)
+        is_loop = task.get_name().startswith(LOOP) or (self._is_on and task in self._tasks)
         self._is_aside.set(is_loop)
         return is_loop
 
