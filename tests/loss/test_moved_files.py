@@ -19,6 +19,7 @@ from tests.loss.test_damage import filled, refusal
 
 FILES = ("harken.db", "harken.db-wal", "harken.db-shm")
 SCHEMA_BEFORE = 8  # the last one without an identity
+COLUMNS_OF_TABLES = "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c WHERE t.type = 'table'"
 
 
 def readiness(daemon: Served) -> int:
@@ -172,11 +173,22 @@ def strip(home: Path) -> None:
         with closing(sqlite3.connect(":memory:")) as before:
             for _, script in migrations()[:SCHEMA_BEFORE]:
                 before.executescript(script)
-            known = {row[0] for row in before.execute("SELECT name FROM sqlite_master")}
-        made = connection.execute("SELECT type, name FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
-        for kind, name in sorted(made, reverse=True):  # triggers, then tables, then the indexes that are left
-            if name not in known:
+            known = dict(before.execute("SELECT name, sql FROM sqlite_master"))
+            columns = set(before.execute(COLUMNS_OF_TABLES))
+            progress = set(before.execute("SELECT name FROM progress"))
+        made = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+        for kind, name, sql in sorted(
+            made, reverse=True
+        ):  # views, triggers, then tables, then the indexes that are left
+            if name not in known or (kind == "trigger" and known[name] != sql):
                 connection.execute(f"DROP {kind} IF EXISTS {name}")
+        for table, column in set(connection.execute(COLUMNS_OF_TABLES)) - columns:
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        left = {name for [name] in connection.execute("SELECT name FROM sqlite_master")}
+        for script in [known[name] for name in known.keys() - left]:
+            connection.execute(script)
+        for row in set(connection.execute("SELECT name FROM progress")) - progress:
+            connection.execute("DELETE FROM progress WHERE name = ?", row)
         connection.execute(f"PRAGMA user_version = {SCHEMA_BEFORE}")
         connection.commit()
     (home / "store.json").unlink()

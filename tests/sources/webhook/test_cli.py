@@ -64,7 +64,7 @@ def test_what_add_prints_is_what_the_service_needs(fresh: Rig) -> None:
     assert post(lines["Address"], "something else") == 401
     tried = fresh.run("source", "test", "ci")
     assert (tried.code, tried.out.startswith("ci  listening")) == (0, True)
-    command = next(line for line in tried.err.splitlines() if line.startswith("body="))
+    command = next(line for line in tried.out.splitlines() if line.startswith("body="))
     assert lines["Secret"] not in command
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, timeout=SECONDS, check=True)
     assert done.stdout == b'{"status":"skipped"}'

@@ -53,7 +53,7 @@ EXTENSION_SETTINGS: Final = f"{PLUGIN}/extensions/{PLUGIN}/harken.json"
 
 # Our tools that reach nobody but are not read-only, so that Copilot asks before each. A hook could answer for the
 # person, but its word would also beat what they have refused by a rule of their own.
-QUIET_TOOLS: Final = ("inbox_pull", "inbox_read", "wait_for_inbound_message", "ack", "check_inbox")
+QUIET_TOOLS: Final = ("inbox_pull", "inbox_read", "wait_for_inbound_message", "ack", "check_inbox", "channels")
 TELLING_TOOLS: Final = ("reply", "send_to_task", "send_to_peer")  # it asks before these too, and should
 
 _DESCRIPTION: Final = "The inbox of this agent: messages from people, machines and other agents."
