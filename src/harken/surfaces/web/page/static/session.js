@@ -26,7 +26,16 @@
     const opening = indexedDB.open(NAME, 1);
     opening.onupgradeneeded = () => opening.result.createObjectStore(KEYS);
     const base = await settled(opening);
-    try { return await settled(act(base.transaction(KEYS, mode).objectStore(KEYS))); } finally { base.close(); }
+    try {
+      const transaction = base.transaction(KEYS, mode);
+      // What was written is taken back when the page is left before it is committed, and a sign-in leaves at once.
+      const committed = mode === "readonly" || new Promise((done, failed) => {
+        transaction.oncomplete = done;
+        transaction.onabort = () => failed(transaction.error);
+      });
+      const [result] = await Promise.all([settled(act(transaction.objectStore(KEYS))), committed]);
+      return result;
+    } finally { base.close(); }
   }
 
   let held = null; // what was read: the session and its key
