@@ -25,6 +25,7 @@ from tests.contracts.actions import ActionSuite, AnswerSuite
 from tests.contracts.automation_model import ReactionMachine
 from tests.contracts.conversations import ConversationSuite
 from tests.contracts.health import VitalsSuite
+from tests.contracts.leases import TenureSuite
 from tests.contracts.questions import QuestionSuite
 from tests.contracts.rules import JudgingSuite, OnceSuite, RuleUpkeepSuite, WindowSuite
 from tests.contracts.runs import AncestrySuite, RunSuite
@@ -106,6 +107,7 @@ class StoreContract:
     TestReply = ReplySuite
     TestQuestion = QuestionSuite
     TestConversation = ConversationSuite
+    TestTenure = TenureSuite
     TestVitals = VitalsSuite
     TestAccess = AccessSuite
     TestJournal = JournalSuite

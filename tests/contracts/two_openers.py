@@ -19,8 +19,10 @@ from harken.errors import Conflict
 from harken.model import INBOX, OUTBOX, Mailbox, Selection
 from harken.store.contract import Store
 from harken.store.contract.deliveries import OfferFilter
+from harken.store.contract.leases import LEASES, Lease, OldFence, under
 from harken.store.contract.messages import Checkpoint
 from harken.testing import FakeClock
+from tests.contracts.leases import LIFE, take
 from tests.contracts.rules import ORDER
 from tests.contracts.store_suite import (
     AGENT,
@@ -143,6 +145,45 @@ class TwoOpenersSuite:
         assert await texts(second) == ["one", "two"]
         await first.messages.append([new_message("late", key=b"3")], Checkpoint(*FEED, "after three"))
         assert await second.checkpoints.get(*FEED) == "after three"
+
+    # -- leases -----------------------------------------------------------------------------------------------
+
+    async def test_a_lease_has_one_holder_until_it_is_over(self, first: Store, second: Store, clock: FakeClock) -> None:
+        """What both did, upstream would hear twice; what the first one still writes afterwards comes too late."""
+        own = await take(first)
+        clock.advance(LIFE.total_seconds() - 1)
+        assert await take(second) == own
+        with under(own):
+            await fill(first, "in time")
+        clock.advance(1)
+        taken = await take(second)
+        assert (taken.fence > own.fence, taken.holder != own.holder) == (True, True)
+        with under(own), pytest.raises(OldFence):
+            await fill(first, "late")
+        assert await take(first, own) == taken
+        assert await texts(first) == ["in time"]
+
+    async def test_a_lease_that_is_given_back_is_taken_at_once(self, first: Store, second: Store) -> None:
+        """A daemon that stops tells the others: nothing stands still until its lease would have ended."""
+        rings = Rings()
+        own = await take(first)
+        assert (await take(second)).holder == own.holder
+        with second.changes.listen(rings, only=[LEASES]):
+            await first.leases.resign([own])
+            await rings.wait_for(LEASES)
+        assert (await take(second)).fence > own.fence
+
+    async def test_many_that_want_a_lease_get_it_once(self, first: Store, second: Store) -> None:
+        """Every daemon looks in the same second."""
+        found = list[Lease]()
+
+        async def want(store: Store) -> None:
+            found.append(await take(store))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(want, first)
+            tasks.start_soon(want, second)
+        assert found[0] == found[1]
 
     # -- deliveries -------------------------------------------------------------------------------------------
 

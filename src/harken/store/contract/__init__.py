@@ -31,6 +31,7 @@ from harken.store.contract.conversations import ConversationStore
 from harken.store.contract.deliveries import DeliveryStore
 from harken.store.contract.events import EventStore
 from harken.store.contract.health import HealthStore
+from harken.store.contract.leases import LeaseStore
 from harken.store.contract.messages import CheckpointStore, MessageStore
 from harken.store.contract.outbox import OutboxStore
 from harken.store.contract.people import PeopleStore
@@ -49,8 +50,8 @@ class Changes(Protocol):
         """Call `wake` in the event loop after a commit, while the context is open; `only`: one that concerns these.
 
         It gets the mailboxes in which something can be offered now: they grew, or a lease was ended. A new reply
-        rings for `OUTBOX`, what changes about rules, actions and runs for `ACTIONS`. `wake` must be quick and not
-        raise. A ring may be spurious, never missing.
+        rings for `OUTBOX`, what changes about rules, actions and runs for `ACTIONS`, a lease that was given back for
+        `LEASES`. `wake` must be quick and not raise. A ring may be spurious, never missing.
         """
         ...
 
@@ -131,6 +132,11 @@ class Store(Protocol):
     @property
     def retention(self) -> RetentionStore:
         """What is over the limits, and removing it."""
+        ...
+
+    @property
+    def leases(self) -> LeaseStore:
+        """What one daemon does for all that share the store."""
         ...
 
     @property

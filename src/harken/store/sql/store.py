@@ -16,6 +16,7 @@ from harken.store.sql.actions import SqlActions
 from harken.store.sql.conversations import SqlConversations
 from harken.store.sql.deliveries import SqlDeliveries
 from harken.store.sql.events import SqlEvents, identity_of
+from harken.store.sql.leases import SqlLeases
 from harken.store.sql.messages import SqlCheckpoints, SqlMessages, TextIndex, lag
 from harken.store.sql.offers import WaitingReaders
 from harken.store.sql.outbox import SqlOutbox
@@ -68,6 +69,7 @@ class SqlStore:
         self.events = SqlEvents(writer, readers)
         self.timeline = SqlTimeline(writer, readers)
         self.retention = SqlRetention(writer, readers, clock, texts)
+        self.leases = SqlLeases(writer, readers)
         self.health = SqlHealth(writer, readers, measure)
 
 

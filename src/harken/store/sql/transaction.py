@@ -21,6 +21,7 @@ from harken.errors import HarkenError, Unavailable, UserError
 from harken.memory import json_bytes, out_of_memory
 from harken.model import Attention, Mailbox, Message, MessageId, MessageKind, Priority, Sender, Trust
 from harken.store.contract.events import RECOVERY, Event
+from harken.store.contract.leases import Lease, OldFence
 from harken.store.contract.messages import MAX_READ_CHARS, Filter
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,6 +31,7 @@ INSERT_EVENT = "INSERT INTO events (n, at, kind, message, data) VALUES (?, ?, ?,
 MAX_ROWS_AT_ONCE = 32
 _EVENT = "(?, ?, 'received', ?, ?)"
 LAST_EVENT = "SELECT coalesce(max(n), 0) FROM events"
+FENCED = "SELECT 1 FROM leases WHERE name = ? AND holder = ? AND fence = ?"
 
 
 Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
@@ -229,6 +231,11 @@ class Transaction:
     def execute(self, sql: str, parameters: tuple[object, ...] = ()) -> SqlRows:
         """Run one statement."""
         return self.connection.execute(sql, parameters)
+
+    def refuse_old(self, lease: Lease) -> None:
+        """Refuse what is written under a lease that was taken over or given back."""
+        if self.execute(FENCED, (lease.name, lease.holder, lease.fence)).fetchone() is None:
+            raise OldFence(f"Another daemon has taken over {lease.name}.", "Leave it to that one.")
 
     def insert(self, statements: Mapping[int, str], rows: Sequence[tuple[object, ...]]) -> int:
         """Insert rows with the statements of `for_rows`; return how many were new.

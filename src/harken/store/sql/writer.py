@@ -23,6 +23,7 @@ from harken.clock import Clock
 from harken.errors import HarkenError, Unavailable
 from harken.model import Mailbox
 from harken.store.contract.events import AfterCommit, BeforeCommit, Event
+from harken.store.contract.leases import Lease, fence_of_task
 from harken.store.files import DiskReserve
 from harken.store.sql.transaction import ALONE, SqlConnection, StoreHolder, Transaction, full, unspeakable
 
@@ -109,6 +110,7 @@ class _Job(Generic[T]):
     needs_room: bool = True
     together: Together[Any, T] | None = None
     wanted: object = None
+    leases: tuple[Lease, ...] = ()  # it is written under these
     result: T | None = None
     error: Exception | None = None
 
@@ -190,7 +192,7 @@ class Writer:
         Cancelling the caller does not undo the job: a caller that can be cancelled and cares must shield.
         """
         is_big = is_durable if needs_room is None else needs_room
-        return await self._submit(_Job(job, self._loop.create_future(), is_durable, is_big))
+        return await self._submit(_Job(job, self._loop.create_future(), is_durable, is_big, leases=_leases_of_task()))
 
     async def run_together(self, run: Together[A, T], wanted: A) -> T:
         """Like `run`, durable, for many callers that want the same kind of thing: those that meet are run as one.
@@ -198,7 +200,8 @@ class Writer:
         When it fails for several, each of them is run alone, so that it fails only for those who caused it.
         """
         alone = partial(_run_for_one, run, wanted)
-        return await self._submit(_Job(alone, self._loop.create_future(), is_durable=True, together=run, wanted=wanted))
+        future, leases = self._loop.create_future(), _leases_of_task()
+        return await self._submit(_Job(alone, future, is_durable=True, together=run, wanted=wanted, leases=leases))
 
     def hear(self, grown: Collection[Mailbox]) -> None:
         """Serve readers that wait for mailboxes which another daemon let grow. Call it in the loop."""
@@ -326,7 +329,8 @@ class Writer:
     ) -> bool:
         """Run jobs of one kind as one; return whether that went well, else nothing has changed."""
         run = partial(_run_for_all, together, [job.wanted for job in jobs])
-        whole = _Job[Sequence[Any]](run, jobs[0].future, is_durable=True)
+        leases = tuple({lease for job in jobs for lease in job.leases})
+        whole = _Job[Sequence[Any]](run, jobs[0].future, is_durable=True, leases=leases)
         self._run_one(whole, transaction, is_alone=is_alone)
         if whole.error is not None or whole.result is None:
             return False
@@ -339,6 +343,8 @@ class Writer:
         if not is_alone:
             self._connection.execute("SAVEPOINT job")
         try:
+            for lease in job.leases:
+                transaction.refuse_old(lease)
             job.result = job.run(transaction)
         except self._database.errors:
             raise
@@ -382,6 +388,11 @@ def _run_for_all(run: Together[A, T], wanted: Sequence[A], transaction: Transact
 
 def _run_for_one(run: Together[A, T], wanted: A, transaction: Transaction) -> T:
     return run(transaction, (wanted,))[0]
+
+
+def _leases_of_task() -> tuple[Lease, ...]:
+    lease = fence_of_task()
+    return () if lease is None else (lease,)
 
 
 def _nothing(_transaction: Transaction) -> None:

@@ -331,6 +331,14 @@ CREATE TABLE put_away (
     at  BIGINT NOT NULL
 );
 
+-- What one daemon does for all that share the store: which one, in which tenure, and until when.
+CREATE TABLE leases (
+    name       TEXT COLLATE "C" PRIMARY KEY,
+    holder     TEXT COLLATE "C" NOT NULL,
+    fence      BIGINT NOT NULL,
+    expires_at BIGINT NOT NULL
+);
+
 -- The last commit that let a mailbox grow: a daemon that heard nothing for a while reads on from the last it knows.
 CREATE SEQUENCE change_numbers;
 CREATE TABLE changes (
