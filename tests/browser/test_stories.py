@@ -176,9 +176,18 @@ def test_from_an_unknown_sender_to_one_who_is_allowed(site: Site, visit: Callabl
     assert [(each["sender"], each["trust"]) for each in site.daemon.call("status")["senders"]] == [
         ("offers@example.net", "known")
     ]
+    expect(row).to_contain_text("not pushed: allowed since then")
+    expect(row.get_by_role("button", name="Allow")).to_have_count(0)
     here.press("z")
     expect(here.toast).to_contain_text("is only counted from now on")
     assert [each["trust"] for each in site.daemon.call("status")["senders"]] == ["unknown"]
+    expect(row).to_contain_text("not pushed: unknown sender")
+    row.locator(".row-what").press("Enter")
+    here.window.page.wait_for_url("**/conversation?**")
+    here.window.ready()
+    item = here.window.items.first
+    item.get_by_role("button", name="Allow").press("Enter")
+    expect(item).to_contain_text("not pushed: allowed since then")
 
 
 @story(2)

@@ -11,7 +11,7 @@ from harken.inbox.caller import CHANNELS_ID, Caller
 from harken.ingest.intake import PolicyBook
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import fold_id
-from harken.model import LOCAL, SenderRule, Trust
+from harken.model import LOCAL, Message, SenderRule, Trust
 from harken.store.contract.people import Mute, PeopleStore
 
 MUTE_KINDS = ("channel", "sender", "session")
@@ -52,6 +52,10 @@ class Access:
         await self._people.set_mute(mute, is_on=False)
         await self._policies.refresh()
         return mute
+
+    def is_allowed_since(self, message: Message) -> bool:
+        """Whether the person has let in the unknown sender of a message since it came."""
+        return message.trust is Trust.UNKNOWN and self._policies.current().trust_of(message) is not Trust.UNKNOWN
 
     async def decided(self) -> frozenset[tuple[str, str]]:
         """Return the senders about whom the person has decided, with the source that is about."""

@@ -17,7 +17,9 @@ from typing import Final
 from harken.errors import TooLong
 from harken.model import (
     INBOX,
+    LOCAL,
     MAX_TEXT_BYTES,
+    RUN,
     TASK,
     Attention,
     Draft,
@@ -115,8 +117,10 @@ def same_id(left: str, right: str) -> bool:
     return fold_id(left) == fold_id(right)
 
 
-def judge(draft: Draft, rules: Sequence[SenderRule], default: Trust, *, decisions: Sequence[SenderRule] = ()) -> Trust:
-    """Return the trust of the draft's sender.
+def judge(
+    said: Draft | Message, rules: Sequence[SenderRule], default: Trust, *, decisions: Sequence[SenderRule] = ()
+) -> Trust:
+    """Return the trust of the sender of a draft, or of a message that is stored.
 
     A rule about this sender comes before one about everyone, a decision that the person made at run time before what
     is configured, one about this source before one about any; of equal ones the first.
@@ -124,20 +128,20 @@ def judge(draft: Draft, rules: Sequence[SenderRule], default: Trust, *, decision
     closest, trust = (0, 0, 0), default
     for is_decision, group in ((1, decisions), (0, rules)):
         for rule in group:
-            closeness = _closeness(rule, draft, is_decision)
+            closeness = _closeness(rule, said, is_decision)
             if closeness is not None and closeness > closest:
                 closest, trust = closeness, rule.trust
     return trust
 
 
-def _closeness(rule: SenderRule, draft: Draft, is_decision: int) -> tuple[int, int, int] | None:
+def _closeness(rule: SenderRule, said: Draft | Message, is_decision: int) -> tuple[int, int, int] | None:
     """Return how close a rule is, None when it is about someone else. Any that fits is closer than none."""
-    if rule.source not in (draft.source, ANYONE):
+    if rule.source not in (said.source, ANYONE):
         return None
     is_specific = 1 + (rule.source != ANYONE)
     if rule.sender.strip() == ANYONE:
         return 0, is_decision, is_specific
-    if fold_id(rule.sender) and same_id(rule.sender, draft.sender.id):
+    if fold_id(rule.sender) and same_id(rule.sender, said.sender.id):
         return 1, is_decision, is_specific
     return None
 
@@ -218,3 +222,10 @@ class IngestPolicy:
     attention_rules: Sequence[AttentionRule] = ()
     default_attention: Mapping[str, Attention] = field(default_factory=dict[str, Attention])
     max_bytes: int = MAX_TEXT_BYTES
+
+    def trust_of(self, said: Draft | Message) -> Trust:
+        """Return how far the sender of a draft, or of a message that is stored, is trusted now."""
+        # A run was told to look at somebody's text: what it says then is worth no more than a stranger's word.
+        is_run = said.source == LOCAL and said.sender.id.startswith(RUN)
+        default = Trust.UNKNOWN if is_run else self.default_trust.get(said.source, Trust.UNKNOWN)
+        return judge(said, self.sender_rules, default, decisions=self.decisions)

@@ -15,15 +15,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from harken.errors import UserError
-from harken.ingest.policy import IngestPolicy, answer_of, attention, judge, route, utf8_bytes
+from harken.ingest.policy import IngestPolicy, answer_of, attention, route, utf8_bytes
 from harken.ingest.redact import redact
 from harken.ingest.sanitise import CleanText, bare, clean, is_plain_line, one_line, visible
 from harken.model import (
     CUT_FROM,
     INBOX,
-    LOCAL,
     REPLIES,
-    RUN,
     WATCH,
     Attention,
     Draft,
@@ -61,10 +59,7 @@ def prepare(draft: Draft, policy: IngestPolicy) -> NewMessage:
         cleaned = clean(text, TextFormat.PLAIN, policy.max_bytes, left_out=cleaned.cut)
         text = cleaned.text
     text = text or _nothing(draft.kind)
-    # A run was told to look at somebody's text: what it says then is worth no more than a stranger's word.
-    is_run = draft.source == LOCAL and draft.sender.id.startswith(RUN)
-    default_trust = Trust.UNKNOWN if is_run else policy.default_trust.get(draft.source, Trust.UNKNOWN)
-    trust = judge(known, policy.sender_rules, default_trust, decisions=policy.decisions)
+    trust = policy.trust_of(known)
     default = policy.default_attention.get(draft.source, Attention.PROMPT)
     mailbox = check_mailbox(draft.mailbox if draft.mailbox is not None else route(known, text, policy.routes))
     if trust is Trust.OWNER and mailbox == INBOX and answer_of(text) is not None:

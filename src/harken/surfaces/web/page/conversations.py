@@ -65,6 +65,7 @@ class ConversationRow:
     until: datetime | None
     message: Message
     push: str
+    is_unknown: bool
     can_allow: bool
 
 
@@ -84,16 +85,12 @@ class ConversationList:
     empty_hint: str
 
 
-def rows_of(
-    found: Sequence[ConversationSummary], sources: Mapping[str, Speakers], now: datetime
-) -> Sequence[ConversationRow]:
-    """Return conversations as the list shows them."""
-    return [_row(each, sources, now) for each in found]
-
-
-def _row(each: ConversationSummary, sources: Mapping[str, Speakers], now: datetime) -> ConversationRow:
+def _row(
+    each: ConversationSummary, sources: Mapping[str, Speakers], now: datetime, *, is_allowed_since: bool
+) -> ConversationRow:
     message = each.newest
-    is_unknown = message.trust is Trust.UNKNOWN and message.source != LOCAL
+    is_unknown = message.trust is Trust.UNKNOWN and not is_allowed_since
+    is_held = message.trust is Trust.UNKNOWN or message.attention is Attention.COUNT
     return ConversationRow(
         id=message.id,
         href=conversation_href(each.key.source, each.key.thread),
@@ -106,8 +103,9 @@ def _row(each: ConversationSummary, sources: Mapping[str, Speakers], now: dateti
         is_due=each.until is not None and each.until <= now,
         until=each.until,
         message=message,
-        push=push_words(message) if message.trust is Trust.UNKNOWN or message.attention is Attention.COUNT else "",
-        can_allow=is_unknown,
+        push=push_words(message, is_allowed_since=is_allowed_since) if is_held else "",
+        is_unknown=is_unknown,
+        can_allow=is_unknown and message.source != LOCAL,
     )
 
 
@@ -197,11 +195,12 @@ class ConversationPages:
         found = await context.conversations.list(view, before=before, limit=ROWS)
         counts = await context.conversations.counts()
         title, hint = _EMPTY[view if view in _EMPTY else "open"]
+        of = speakers(context.sources())
         return ConversationList(
             view=view,
             views=VIEWS,
             counts={state.value: count for state, count in counts.by_state.items()},
-            rows=rows_of(found, speakers(context.sources()), now),
+            rows=[_row(each, of, now, is_allowed_since=context.access.is_allowed_since(each.newest)) for each in found],
             older=found[-1].position if len(found) >= ROWS else 0,
             is_first=not before,
             next_due=counts.next_due,

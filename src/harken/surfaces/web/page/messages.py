@@ -249,9 +249,11 @@ def speakers(reports: Sequence[SourceReport]) -> Mapping[str, Speakers]:
     return {each.name: known[each.kind].speakers for each in reports if each.kind in known}
 
 
-def push_words(message: Message) -> str:
+def push_words(message: Message, *, is_allowed_since: bool = False) -> str:
     """Return how far a message may push, in words."""
-    return "not pushed: unknown sender" if message.trust is Trust.UNKNOWN else _PUSHED[message.attention]
+    if message.trust is Trust.UNKNOWN:
+        return "not pushed: allowed since then" if is_allowed_since else "not pushed: unknown sender"
+    return _PUSHED[message.attention]
 
 
 def author_name(author: str) -> str:

@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse, Response
 
 from harken.errors import HarkenError, NotFound, Unavailable, UserError
 from harken.inbox.views import MailOverview
-from harken.model import timestamp
+from harken.model import Message, timestamp
 from harken.sources.source import Speakers
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.guard import MAX_BODY
@@ -63,6 +63,7 @@ class PageRenderer:
             sender_of=sender_of,
             speaker_of=lambda message: speaker_of(message, self._speakers),
             push_words=push_words,
+            is_allowed_since=self._is_allowed_since,
             mailbox_href=mailbox_href,
             message_href=message_href,
             message_rules_href=message_rules_href,
@@ -126,6 +127,9 @@ class PageRenderer:
             return self.part("problem.html.j2", status=error.http_status, headers=headers, error=error)
         title = "Not found" if isinstance(error, NotFound) else "That did not work"
         return await self.page("problem_page.html.j2", here="", title=title, status=error.http_status, error=error)
+
+    def _is_allowed_since(self, message: Message) -> bool:
+        return self._context.call_context().access.is_allowed_since(message)
 
     def _made(
         self, template: str, status: int, headers: Mapping[str, str] | None, context: Mapping[str, object]

@@ -156,6 +156,9 @@
     localiseTimes(item);
   }
 
+  // A decision about one sender is about all that they said.
+  page.addEventListener("acted", () => document.querySelectorAll(".item[data-unknown]").forEach((each) => refreshItem(each.id)));
+
   // Where what is shown begins: what is before it was on no screen, and stays new.
   const shownFrom = () => Number(list.querySelector(":scope > .older")?.dataset.before || 0);
   const shownUpTo = () => Number(list.dataset.newest || list.dataset.last);

@@ -194,7 +194,7 @@
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-triage]"), row = event.target.closest(".row");
     if (button) return triage(button.dataset.triage, row ? [row.dataset.ref] : meant(null));
-    if (event.target.closest("[data-allow]")) return act("/do/allow", { ref: event.target.closest("[data-allow]").dataset.allow }).then(() => refresh());
+    if (event.target.closest("[data-allow]")) return act("/do/allow", { ref: event.target.closest("[data-allow]").dataset.allow }).then(acted);
     if (event.target.closest("[data-until]")) return snoozeUntil(event.target.closest("[data-until]").dataset.until);
     if (event.target.closest("[data-select-none]")) { checked().forEach((each) => { each.querySelector(".row-check").checked = false; }); return arrange(); }
     if (row && !event.target.closest("a, button, input")) location.assign(row.dataset.href);
