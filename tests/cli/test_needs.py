@@ -19,6 +19,7 @@ def test_what_waits_is_listed_with_what_to_do_and_can_be_put_away(tmp_path: Path
     )
     with serving(tmp_path / "home") as rig:
         assert "2 things need you: harken needs" in rig.ok("status")
+        assert rig.json("status")["needs"] == {"count": 2}
         lines = rig.ok("needs").splitlines()
         assert [f"harken reply {each} TEXT" in line for each, line in zip((first, second), lines, strict=True)] == [
             True,
@@ -33,3 +34,4 @@ def test_what_waits_is_listed_with_what_to_do_and_can_be_put_away(tmp_path: Path
         assert rig.json("needs")["count"] == 2
         with hosting(rig):
             assert rig.run("needs").code == REFUSED
+            assert rig.json("status")["needs"] is None

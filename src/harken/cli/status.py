@@ -8,7 +8,6 @@ from harken.cli.output import RED, clock_time
 from harken.cli.source_show import show_sources
 from harken.control.client import NoDaemon
 from harken.display import YOU, author_name, counted, one_line, reader_name
-from harken.errors import Forbidden, UserError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from harken.cli.invocation import Invocation
     from harken.cli.output import Screen
-    from harken.control.client import DaemonClient, Result
+    from harken.control.client import Result
 
 STATUS_SECONDS = 10.0
 UNCONNECTED = "none is connected. Connect those that you have: harken connect"
@@ -28,7 +27,6 @@ def status(asked: Invocation, *, is_all: bool) -> int:
     try:
         with asked.daemon(can_start=False) as daemon:
             found = daemon.ask_within(STATUS_SECONDS, "status")
-            needs = 0 if asked.as_json else _count_needs(daemon)
     except NoDaemon as exc:
         if not asked.as_json:
             raise
@@ -36,7 +34,7 @@ def status(asked: Invocation, *, is_all: bool) -> int:
         return exc.exit_code
     if asked.gave_json(found):
         return 0
-    _show_yours(asked.screen, found, needs)
+    _show_yours(asked.screen, found)
     _show_agents(asked.screen, found)
     asked.screen.line("Sources:" if found["daemon"]["sources"] else "Sources: none configured")
     show_sources(asked.screen, found["daemon"]["sources"], "  ")
@@ -50,15 +48,7 @@ def status(asked: Invocation, *, is_all: bool) -> int:
     return 0
 
 
-def _count_needs(daemon: DaemonClient) -> int:
-    """Return how many things need you; an agent is not told, and an earlier version of the daemon does not know."""
-    try:
-        return len(daemon.ask_within(STATUS_SECONDS, "needs")["needs"])
-    except (Forbidden, UserError):
-        return 0
-
-
-def _show_yours(screen: Screen, found: Result, needs: int) -> None:
+def _show_yours(screen: Screen, found: Result) -> None:
     """Print what waits for you, and first what keeps messages from coming."""
     daemon = found["daemon"]
     for name, label in (
@@ -74,6 +64,8 @@ def _show_yours(screen: Screen, found: Result, needs: int) -> None:
     unread = sum(place["unread"] for place in found["consumers"] if reader_name(place["consumer"]) == YOU)
     if unread:
         screen.hint(f"{unread} unread for you: harken pull")
+    # An earlier version of the daemon does not say it, and an agent is not told.
+    needs = (found.get("needs") or {"count": 0})["count"]
     if needs:
         screen.hint(f"{counted(needs, 'thing')} {'needs' if needs == 1 else 'need'} you: harken needs")
     if found["waiting"]["count"]:

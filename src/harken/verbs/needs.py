@@ -1,4 +1,4 @@
-"""The verbs for what needs you: one list of all that waits for a person, the oldest first, and putting an entry away.
+"""The verbs for what needs you, the oldest first, for putting an entry away, and for how everything is at a glance.
 
 Where each entry comes from is known elsewhere: actions that ask, questions, replies that could not be sent, sources
 that do not listen, senders whom nobody knows. `needs_of` joins them, for the page too. What is put away stays
@@ -15,6 +15,7 @@ from typing import Annotated, Final
 
 from harken.automation import ActionState
 from harken.errors import UserError
+from harken.inbox.caller import Role
 from harken.inbox.conversations import ConversationSummary
 from harken.model import LOCAL, Message, Trust, timestamp
 from harken.sources.source import SourceReport, SourceState
@@ -143,6 +144,10 @@ def _strangers(conversations: Sequence[ConversationSummary], decided: Collection
         )
 
 
+class GetStatus(Arguments):
+    """Show the daemon, sessions, consumers, what waits and what is parked."""
+
+
 class ListNeeds(Arguments):
     """Show what needs you, the oldest first: rules that ask, questions, replies, sources, unknown senders."""
 
@@ -179,4 +184,19 @@ async def _put_away(context: CallContext, a: PutAway) -> object:
     return {"keys": a.keys}
 
 
-NEED_VERBS: Final = (Verb("needs", ListNeeds, _needs), Verb("put_away", PutAway, _put_away))
+async def _status(context: CallContext, _a: GetStatus) -> object:
+    return {
+        "daemon": dict(context.daemon()),
+        **shapes.status(await context.inbox.status()),
+        "rules": shapes.automation_summary(await context.automation.summary()),
+        "waiting": shapes.waiting(await context.questions.waiting()),
+        # An agent is not told what needs the person.
+        "needs": {"count": len(await needs_of(context))} if context.caller.role is Role.OWNER else None,
+    }
+
+
+NEED_VERBS: Final = (
+    Verb("needs", ListNeeds, _needs),
+    Verb("put_away", PutAway, _put_away),
+    Verb("status", GetStatus, _status),
+)

@@ -1,4 +1,4 @@
-"""The verbs that say how things are: what waits, what happened, how the daemon and the sources are doing."""
+"""The verbs that say how things are: what waits, what happened, how the sources are doing."""
 
 from __future__ import annotations
 
@@ -46,10 +46,6 @@ class SourceList(Arguments):
 
 class Reload(Arguments):
     """Take over config.toml as it is written now, all of it or nothing, and say what changed."""
-
-
-class GetStatus(Arguments):
-    """Show the daemon, sessions, consumers, what waits and what is parked."""
 
 
 async def _stats(context: AnyCall, a: Stats) -> dict[str, object]:
@@ -107,15 +103,6 @@ async def _reload(context: CallContext, _a: Reload) -> object:
     return await context.reload()
 
 
-async def _status(context: CallContext, _a: GetStatus) -> object:
-    return {
-        "daemon": dict(context.daemon()),
-        **shapes.status(await context.inbox.status()),
-        "rules": shapes.automation_summary(await context.automation.summary()),
-        "waiting": shapes.waiting(await context.questions.waiting()),
-    }
-
-
 _STATS_TOOL: Final = tool_of(
     Stats,
     name="inbound_queue_stats",
@@ -135,7 +122,6 @@ STATUS_VERBS: Final = (
     Verb("evidence", Evidence, _evidence),
     Verb("notify", Notify, _notify),
     Verb("journal", ReadJournal, _journal),
-    Verb("status", GetStatus, _status),
     Verb("source_list", SourceList, _source_list),
     Verb("reload", Reload, _reload),
 )
