@@ -8,7 +8,7 @@ from tests.promises.promise import PromisePage, held
 
 _PROMISES: Final = (
     held(
-        "Its socket accepts the same user account only",
+        "Its socket accepts only your user account",
         "test_another_user_cannot_connect",
         "test_another_user_is_refused_when_the_folders_were_opened_by_mistake",
     ),
@@ -35,12 +35,12 @@ _PROMISES: Final = (
         "test_probes_are_for_everyone",
     ),
     held(
-        "one of another account is refused, unless `http.allow_remote` is set",
+        "refuses other accounts, unless `http.allow_remote` is set",
         "test_other_account_gets_nothing_also_with_the_token",
         "test_server_in_front_may_be_another_account_when_other_machines_are_let_in",
     ),
     held(
-        "**The page carries no secret that travels.** There is no cookie.",
+        "**The page sends no secret.** There is no cookie.",
         "test_cookies_are_not_looked_at",
         "test_server_at_another_port_gets_nothing_of_worth_from_the_browser",
     ),
@@ -54,30 +54,30 @@ _PROMISES: Final = (
     ),
     held("The daemon proves itself with each answer.", "test_answer_to_a_page_proves_that_it_is_ours"),
     held(
-        "What is sent to another port, or to another program at this one, is worth nothing.",
+        "What a browser sends to another port, or to another program at this one, is useless there.",
         "test_server_at_another_port_gets_nothing_of_worth_from_the_browser",
         "test_program_that_takes_the_port_gets_nothing_that_works_later",
     ),
     held(
-        "Size is capped",
+        "Harken caps its size",
         "test_text_up_to_a_million_bytes_is_kept_in_full_and_above_that_the_cut_is_a_fact",
         "test_text_of_a_source_is_whole_at_the_limit_and_one_byte_above_it_the_cut_is_told",
     ),
-    held("markup becomes plain text", "test_html_becomes_what_a_person_would_read"),
+    held("turns markup into plain text", "test_html_becomes_what_a_person_would_read"),
     held(
-        "control and invisible characters and look-alikes of an agent's own markers are made harmless",
+        "makes control and invisible characters and look-alikes of an agent's own markers harmless",
         "test_what_acts_or_hides_is_removed",
         "test_lookalike_of_a_host_wrapper_is_readable_but_harmless",
         "test_nothing_in_a_stored_text_looks_like_a_frame",
     ),
-    held("secrets of known forms are redacted", "test_secret_is_replaced_by_its_kind"),
-    held("all before anything is stored", "test_02_what_comes_from_outside_is_made_harmless_on_the_way_in"),
+    held("redacts secrets of known forms", "test_secret_is_replaced_by_its_kind"),
+    held("all before it stores anything", "test_02_what_comes_from_outside_is_made_harmless_on_the_way_in"),
     held(
-        "as an instruction from you only, as a request from someone known, as data from everyone else",
+        "as an instruction only from you, as a request from someone known, as data from everyone else",
         "test_trust_says_whose_word_a_message_is",
     ),
     held(
-        "An unknown sender pushes nobody",
+        "An unknown sender interrupts no agent",
         "test_unknown_senders_are_in_no_hook",
         "test_unknown_senders_and_noise_never_wake",
         "test_an_unknown_sender_does_not_ping",
@@ -96,12 +96,12 @@ _PROMISES: Final = (
         "test_command_below_a_hosts_program_is_refused_where_no_daemon_runs",
     ),
     held(
-        "or that has a mark of one in its environment",
+        "or that has an agent's mark in its environment",
         "test_each_mark_makes_an_agent",
         "test_marked_command_is_refused_where_no_daemon_runs",
     ),
     held(
-        "may not write in your name, read as someone else, admit senders or mute",
+        "may not write in your name, read as someone else, allow senders or mute",
         "test_an_agents_shell_is_refused_what_is_the_persons",
         "test_an_agent_never_has_the_owners_word",
     ),
@@ -110,11 +110,11 @@ _PROMISES: Final = (
         "test_marked_command_is_refused_beside_a_daemon",
     ),
     held(
-        "What a run of a rule has started is known as the run's on Linux whatever it does",
+        "recognises what a rule's run has started, whatever it does",
         "test_what_a_run_has_started_is_its_agents_while_it_goes_on",
         "test_process_with_the_limit_of_a_run_is_the_runs_without_variable_or_parent",
     ),
-    held("and ends with it", "test_nothing_that_a_run_has_started_outlives_it"),
+    held("and ends it with the run", "test_nothing_that_a_run_has_started_outlives_it"),
     held(
         "The configuration names where a secret is",
         "test_plain_secret_is_refused_and_not_repeated",
