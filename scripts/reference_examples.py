@@ -128,7 +128,7 @@ class MaskedText:
     def json(self, value: Json) -> Json:
         """Return a JSON value in which nothing differs from run to run."""
         fixed = {"pid": 4242, "pids": [4242], "bytes": 110592, "python": "3.12.4"}
-        fixed |= {"home": EXAMPLE_HOME, "toasts": "shown"}
+        fixed |= {"home": EXAMPLE_HOME, "toasts": "shown", "secret": "harken_…"}
         if isinstance(value, dict):
             return {
                 self.text(key): fixed[key] if key in fixed and item is not None else self.json(item)
@@ -371,6 +371,11 @@ async def play_task_verbs(scene: Scene) -> None:
     browser = scene.daemon.sign_ins.sessions.begin("127.0.0.1:8780", "Firefox 140 on Linux")
     await scene.verb("browsers")
     await scene.verb("sign_out", browsers=[browser.id])
+    await scene.verb("token_new", name="buildbox", seconds=2_592_000)
+    (token,) = await scene.daemon.store.tokens.list()
+    await scene.daemon.store.tokens.use(token.id, "9d1f4c07a2b65e38", "192.0.2.7")
+    await scene.verb("token_list")
+    await scene.verb("token_revoke", name="buildbox")
 
 
 async def play_tools(scene: Scene) -> dict[str, tuple[Json, Json]]:
@@ -424,6 +429,7 @@ async def play_events(scene: Scene) -> Sequence[Event]:
     await play_automation(scene, first.message)
     task = await scene.daemon.tasks.new(owner, NewTask(title="Backend", dir=f"{WORKTREES}/backend", prompt="begin"))
     await scene.daemon.tasks.finish(owner, task.task.id)
+    await scene.daemon.tokens.make(owner, "buildbox")
     scene.clock.advance(86_400)
     await inbox.send(owner, "a day later", upstream_id="note-2")
     # Read before retention: a message that is deleted is gone from its event too.

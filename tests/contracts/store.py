@@ -37,6 +37,7 @@ from tests.contracts.store_messages import AppendConcurrencySuite, AppendSuite, 
 from tests.contracts.store_model import Machine
 from tests.contracts.store_replies import AccessSuite, ReplySuite
 from tests.contracts.store_suite import Backend, Journal
+from tests.contracts.store_tokens import TokenSuite
 from tests.contracts.store_waits import WaitSuite
 from tests.contracts.tasks import TaskMailSuite, TaskSuite
 from tests.contracts.timeline import BelongingSuite, OverviewSuite, PromptSuite, PulseSuite, TimelineSuite, UnseenSuite
@@ -115,6 +116,7 @@ class StoreContract:
     TestRestart = RestartSuite
     TestTask = TaskSuite
     TestTaskMail = TaskMailSuite
+    TestToken = TokenSuite
     TestTimeline = TimelineSuite
     TestBelonging = BelongingSuite
     TestUnseen = UnseenSuite

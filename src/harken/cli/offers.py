@@ -148,6 +148,12 @@ def browsers(query: CompletionQuery, begin: str) -> list[Offer]:
     return _described({each["id"]: each["browser"] for each in found}, begin)
 
 
+def tokens(query: CompletionQuery, begin: str) -> list[Offer]:
+    """Offer the tokens that are in force."""
+    found = [each for each in _ask(query, "token_list").get("tokens", []) if each["state"] == "in force"]
+    return _described({each["name"]: each["kind"] for each in found}, begin)
+
+
 def _described(found: dict[str, str], begin: str) -> list[Offer]:
     return [(name, cut(one_line(found[name]), HELP_WIDTH)) for name, _ in _items(set(found), begin)]
 

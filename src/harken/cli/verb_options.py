@@ -38,6 +38,9 @@ VERB_HELP: Final[Mapping[str, str]] = MappingProxyType(
         "sign_in": "Make a link that signs a browser in, once.",
         "browsers": "Show the browsers that are signed in to the page, and when each was used last.",
         "sign_out": "Sign browsers out of the page. What is open in them ends too.",
+        "token_new": "Make a token, which lets another machine in. Its secret is shown once and not stored.",
+        "token_list": "Show the tokens: what each is for, when and from where it was used last.",
+        "token_revoke": "End a token, and at once every connection that was made with it.",
         "task_id": "Propose an id for a task.",
         "task_new": "Make a task: its mailbox, and its folder. Asked again for the same it is made once.",
         "task_make": (
@@ -183,6 +186,10 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
         },
         "sign_out": {
             "is_all": ("--all", False, "Every browser."),
+        },
+        "token_new": {
+            "kind": ("--kind", "machine", "What it is for: machine."),
+            "seconds": ("--seconds", None, "For this long; until it is revoked when null."),
         },
         "task_new": {
             "id": ("--id", "", "Its id; else made from the title."),

@@ -97,6 +97,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "pair": "access:pair",
             "mute": "access:mute",
             "unmute": "access:unmute",
+            "token": "access:token",
         },
         "Running": {
             "up": "lifecycle:up",

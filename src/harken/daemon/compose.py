@@ -48,7 +48,7 @@ from harken.dispatch.toast import Desktop, Toasts
 from harken.errors import UserError
 from harken.hosts.connect.plan import local_place
 from harken.hosts.hook import Hello
-from harken.inbox.access import Access
+from harken.inbox.access import Access, Tokens
 from harken.inbox.caller import NO_SESSION, Bounds, Caller, Role
 from harken.inbox.channels import Channels
 from harken.inbox.conversations import Conversations
@@ -170,6 +170,7 @@ class Daemon:
     url: str = ""
     port_problem: str = ""
     supervisor: Supervisor | None = None
+    tokens: Tokens = field(init=False)
     views: Views = field(init=False)
     confirmations: Confirmations = field(init=False)
     source_desk: SourceDesk = field(init=False)
@@ -178,6 +179,7 @@ class Daemon:
 
     def __post_init__(self) -> None:
         """Build what verbs, pages and questions in sessions need, once for all callers."""
+        self.tokens = Tokens(self.store.tokens, self.clock)
         self.views = Views(self.store, self.tasks.list, self.inbox, self.clock)
         self.confirmations = Confirmations(
             self.store.changes,
@@ -191,6 +193,7 @@ class Daemon:
         self._calls = CallContext(
             inbox=self.inbox,
             access=self.access,
+            tokens=self.tokens,
             tasks=self.tasks,
             channels=Channels(self.store, self.inbox),
             questions=self.questions,

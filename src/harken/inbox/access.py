@@ -1,20 +1,30 @@
-"""Who may reach what: the person's decisions, made only by the person."""
+"""Who may reach what: the person's decisions, made only by the person; and tokens, which let other machines in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from harken.clock import Clock
-from harken.errors import UserError
+from harken.errors import Forbidden, UserError
 from harken.inbox.caller import CHANNELS_ID, Caller
 from harken.ingest.intake import PolicyBook
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import fold_id
-from harken.model import LOCAL, Message, SenderRule, Trust
+from harken.model import LOCAL, Message, SenderRule, Trust, fresh_id
 from harken.store.contract.people import Mute, PeopleStore
+from harken.store.contract.tokens import Token, TokenStore
 
 MUTE_KINDS = ("channel", "sender", "session")
+MACHINE = "machine"
+TOKEN_KINDS = (MACHINE,)
+TOKEN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
+LONGEST_TOKEN_SECONDS = 10 * 365 * 86_400.0
+_PREFIX = "harken_"  # so that programs that look for secrets in files find it
 
 
 class Access:
@@ -92,3 +102,73 @@ class Access:
             raise UserError(f"Which {kind}?", f"Name it: harken mute {kind} NAME")
         until = None if seconds is None else self._clock.now() + timedelta(seconds=seconds)
         return Mute(kind, name.strip(), until)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenState:
+    """A token as people see it."""
+
+    token: Token
+    state: str  # `in force`, `expired` or `revoked`
+
+
+class Tokens:
+    """Makes, lists, revokes and checks tokens. Agents and other machines are refused all but the last."""
+
+    def __init__(self, tokens: TokenStore, clock: Clock) -> None:
+        self._tokens = tokens
+        self._clock = clock
+        self._observers: list[Callable[[Token], None]] = []
+
+    def observe(self, revoked: Callable[[Token], None]) -> None:
+        """Call `revoked` with each token that ends."""
+        self._observers.append(revoked)
+
+    async def make(
+        self, caller: Caller, name: str, *, kind: str = MACHINE, seconds: float | None = None
+    ) -> tuple[TokenState, str]:
+        """Make a token, and return it with its secret, which is told only now."""
+        caller.require_owner("make tokens")
+        if kind not in TOKEN_KINDS:
+            raise UserError(f"There is no kind of token {kind[:40]!r}.", f"Kinds: {', '.join(TOKEN_KINDS)}.")
+        if not TOKEN_NAME.fullmatch(name):
+            raise UserError(
+                f"{name[:40]!r} cannot be the name of a machine.",
+                "Use up to 31 small letters, digits and dashes: buildbox",
+            )
+        now = self._clock.now()
+        expires = None if seconds is None else now + timedelta(seconds=min(seconds, LONGEST_TOKEN_SECONDS))
+        secret = f"{_PREFIX}{secrets.token_urlsafe(32)}"
+        token = Token(id=fresh_id("t-"), name=name, kind=kind, made_at=now, expires_at=expires)
+        return self._seen(await self._tokens.add(token, _digest(secret))), secret
+
+    async def list(self, caller: Caller) -> Sequence[TokenState]:
+        """Return all tokens, the oldest first."""
+        caller.require_owner("look at tokens")
+        return [self._seen(each) for each in await self._tokens.list()]
+
+    async def revoke(self, caller: Caller, name: str) -> TokenState:
+        """End a token, and what is open with it."""
+        caller.require_owner("revoke tokens")
+        token = await self._tokens.revoke(name)
+        for revoked in self._observers:
+            revoked(token)
+        return self._seen(token)
+
+    async def admit(self, secret: str, kind: str, machine: str, address: str) -> Token:
+        """Return the token of a secret that a machine shows now, from an address; raises `Forbidden`."""
+        token = await self._tokens.find(_digest(secret))
+        if token is None or token.kind != kind:
+            raise Forbidden("This token is not known.", "Look whether all of it was copied.")
+        return await self._tokens.use(token.id, machine, address)
+
+    def _seen(self, token: Token) -> TokenState:
+        has_expired = token.expires_at is not None and token.expires_at <= self._clock.now()
+        return TokenState(
+            token=token, state="revoked" if token.revoked_at else "expired" if has_expired else "in force"
+        )
+
+
+def _digest(secret: str) -> bytes:
+    # It has 256 random bits: no slow hash is needed to keep it from being guessed.
+    return hashlib.sha256(secret.encode("utf-8", "replace")).digest()

@@ -1,4 +1,4 @@
-"""The verbs for who may reach what: senders that are admitted, what is muted, browsers that are signed in to the page.
+"""The verbs for who may reach what: admitted senders, mutes, browsers that are signed in, tokens of machines.
 
 What a browser holds, and when that ends, is in `web/page_sessions.py`; agents are refused the verbs for them.
 """
@@ -162,4 +162,44 @@ BROWSER_VERBS: Final = (
     Verb("sign_in", SignIn, _sign_in),
     Verb("browsers", ListBrowsers, _browsers),
     Verb("sign_out", SignOut, _sign_out),
+)
+
+
+class NewToken(Arguments):
+    """Make a token, which lets another machine in. Its secret is shown once and not stored."""
+
+    name: Annotated[str, about("The name of the machine, as you will see it beside its sessions.")]
+    kind: Annotated[str, about("What it is for: machine.")] = "machine"
+    seconds: Annotated[
+        Annotated[float, msgspec.Meta(gt=0)] | None, about("For this long; until it is revoked when null.")
+    ] = None
+
+
+class ListTokens(Arguments):
+    """Show the tokens: what each is for, when and from where it was used last."""
+
+
+class RevokeToken(Arguments):
+    """End a token, and at once every connection that was made with it."""
+
+    name: Annotated[str, about("Its name.")]
+
+
+async def _token_new(context: CallContext, a: NewToken) -> object:
+    token, secret = await context.tokens.make(context.caller, a.name.strip(), kind=a.kind, seconds=a.seconds)
+    return {**shapes.token(token), "secret": secret}
+
+
+async def _token_list(context: CallContext, _a: ListTokens) -> object:
+    return {"tokens": [shapes.token(each) for each in await context.tokens.list(context.caller)]}
+
+
+async def _token_revoke(context: CallContext, a: RevokeToken) -> object:
+    return shapes.token(await context.tokens.revoke(context.caller, a.name.strip()))
+
+
+TOKEN_VERBS: Final = (
+    Verb("token_new", NewToken, _token_new),
+    Verb("token_list", ListTokens, _token_list),
+    Verb("token_revoke", RevokeToken, _token_revoke),
 )

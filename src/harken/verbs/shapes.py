@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 from harken.automation import RuleVerdict
+from harken.inbox.access import TokenState
 from harken.inbox.automation import AutomationSummary
 from harken.inbox.questions import Question, WaitingSummary
 from harken.inbox.results import (
@@ -131,6 +132,22 @@ def reply(row: ReplyRow) -> dict[str, object]:
         "attempts": row.attempts,
         "error": row.error,
         "created_at": moment(row.created_at),
+    }
+
+
+def token(value: TokenState) -> dict[str, object]:
+    """A token, without its secret."""
+    item = value.token
+    return {
+        "name": item.name,
+        "kind": item.kind,
+        "state": value.state,
+        "made_at": moment(item.made_at),
+        "expires_at": moment(item.expires_at),
+        "revoked_at": moment(item.revoked_at),
+        "used_at": moment(item.used_at),
+        "used_from": item.used_from,
+        "bound_to": item.bound_to,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from harken.errors import UserError
-from harken.verbs.access import ACCESS_VERBS, BROWSER_VERBS
+from harken.verbs.access import ACCESS_VERBS, BROWSER_VERBS, TOKEN_VERBS
 from harken.verbs.conversations import CONVERSATION_VERBS
 from harken.verbs.messages import CHANNEL_VERBS, MESSAGE_VERBS
 from harken.verbs.needs import NEED_VERBS
@@ -22,6 +22,7 @@ VERBS: Final = VerbTable(
     *REPLY_VERBS,
     *ACCESS_VERBS,
     *BROWSER_VERBS,
+    *TOKEN_VERBS,
     *TASK_VERBS,
     *CHANNEL_VERBS,
     *QUESTION_VERBS,

@@ -24,7 +24,7 @@ from harken.errors import Forbidden, HarkenError, InternalError, NotFound, Unava
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.host import GENERIC
 from harken.hosts.registry import host_named
-from harken.inbox.access import Access
+from harken.inbox.access import Access, Tokens
 from harken.inbox.automation import Automation
 from harken.inbox.caller import Caller, Role
 from harken.inbox.channels import Channels
@@ -151,6 +151,7 @@ class CallContext:
 
     inbox: Inbox
     access: Access
+    tokens: Tokens
     tasks: Tasks
     channels: Channels
     questions: Questions

@@ -39,6 +39,7 @@ from harken.store.contract.questions import QuestionStore
 from harken.store.contract.retention import RetentionStore
 from harken.store.contract.tasks import TaskStore
 from harken.store.contract.timeline import TimelineStore
+from harken.store.contract.tokens import TokenStore
 
 
 class Changes(Protocol):
@@ -117,6 +118,11 @@ class Store(Protocol):
     @property
     def tasks(self) -> TaskStore:
         """Tasks and their links."""
+        ...
+
+    @property
+    def tokens(self) -> TokenStore:
+        """What lets other machines in."""
         ...
 
     @property

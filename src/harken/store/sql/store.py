@@ -27,6 +27,7 @@ from harken.store.sql.rules import SqlRules
 from harken.store.sql.runs import SqlRuns
 from harken.store.sql.tasks import SqlTasks
 from harken.store.sql.timeline import SqlTimeline
+from harken.store.sql.tokens import SqlTokens
 from harken.store.sql.transaction import ALONE, Readers, SqlConnection, StoreHolder, Transaction
 from harken.store.sql.writer import Writer
 
@@ -66,6 +67,7 @@ class SqlStore:
         self.questions = SqlQuestions(writer, readers)
         self.conversations = SqlConversations(writer, readers)
         self.tasks = SqlTasks(writer, readers)
+        self.tokens = SqlTokens(writer, readers)
         self.events = SqlEvents(writer, readers)
         self.timeline = SqlTimeline(writer, readers)
         self.retention = SqlRetention(writer, readers, clock, texts)

@@ -265,6 +265,7 @@ def _named_in(journal: Path) -> Iterator[tuple[str, str]]:
 
 HAS_IDENTITY: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'identity'"
 RAISE: Final = "UPDATE identity SET epoch = epoch + 1"
+FORGET_TOKENS: Final = "DELETE FROM tokens"
 
 
 def look(database: Path, journal: Path, identity_file: Path) -> StoreTraces:
@@ -294,9 +295,13 @@ def look(database: Path, journal: Path, identity_file: Path) -> StoreTraces:
 
 
 def begin_epoch(database: Path) -> StoreIdentity:
-    """Let a copy that is put to use be a later epoch of its store: it goes other ways from here."""
+    """Let a copy that is put to use be a later epoch of its store: it goes other ways from here.
+
+    It lets no machine in: a token may have been revoked since it was copied.
+    """
     with translated(), closing(connect(f"{database}")) as connection:
         connection.execute(RAISE)
+        connection.execute(FORGET_TOKENS)
         return identity_of(connection)
 
 

@@ -339,6 +339,20 @@ CREATE TABLE leases (
     expires_at BIGINT NOT NULL
 );
 
+-- What lets other machines in. Of the secret only a hash is here.
+CREATE TABLE tokens (
+    id         TEXT COLLATE "C" PRIMARY KEY,
+    name       TEXT COLLATE "C" NOT NULL,
+    kind       TEXT COLLATE "C" NOT NULL,
+    digest     TEXT COLLATE "C" NOT NULL UNIQUE,
+    made_at    BIGINT NOT NULL,
+    expires_at BIGINT,
+    revoked_at BIGINT,
+    used_at    BIGINT,
+    used_from  TEXT COLLATE "C" NOT NULL DEFAULT '',
+    bound_to   TEXT COLLATE "C" NOT NULL DEFAULT ''
+);
+
 -- The last commit that let a mailbox grow: a daemon that heard nothing for a while reads on from the last it knows.
 CREATE SEQUENCE change_numbers;
 CREATE TABLE changes (
