@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import click
-import pytest
 
 from harken.cli.verbs import harken
 from tests.docs.pages import DOCS, ROOT, anchors, commands, fences, links, name_of, pages, prose
@@ -27,55 +26,55 @@ def parse(command: click.Command, arguments: list[str]) -> None:
         command.make_context("harken", list(arguments))
 
 
-@pytest.mark.parametrize("page", pages(), ids=name_of)
-def test_every_relative_link_resolves(page: Path) -> None:
+def test_every_relative_link_resolves() -> None:
     """A link that leads nowhere costs the reader's confidence in the rest."""
-    for link in links(page):
-        if "://" in link:
-            continue
-        target, _, anchor = link.partition("#")
-        file = (page.parent / target).resolve() if target else page
-        assert file.exists(), link
-        assert not anchor or anchor in anchors(file), link
+    for page in pages():
+        for link in links(page):
+            if "://" in link:
+                continue
+            target, _, anchor = link.partition("#")
+            file = (page.parent / target).resolve() if target else page
+            assert file.exists(), (page, link)
+            assert not anchor or anchor in anchors(file), (page, link)
 
 
-@pytest.mark.parametrize("page", pages(), ids=name_of)
-def test_every_command_in_a_block_can_be_typed(page: Path) -> None:
+def test_every_command_in_a_block_can_be_typed() -> None:
     """People copy these lines: a renamed option must fail here and not in their terminal."""
-    for block in fences(page, "sh"):
-        for arguments in commands(block):
-            if any(word.startswith(("[", "{", "ID")) or word.endswith("...") for word in arguments):
-                continue  # the usage line of the reference, which is written from the same commands
-            parse(harken, arguments)
+    for page in pages():
+        for block in fences(page, "sh"):
+            for arguments in commands(block):
+                if any(word.startswith(("[", "{", "ID")) or word.endswith("...") for word in arguments):
+                    continue  # the usage line of the reference, which is written from the same commands
+                parse(harken, arguments)
 
 
-@pytest.mark.parametrize("page", pages(), ids=name_of)
-def test_every_command_in_prose_exists(page: Path) -> None:
+def test_every_command_in_prose_exists() -> None:
     """A page may not name a command that is only planned."""
     known = harken.list_commands(click.Context(harken))
-    for words in re.findall(r"`harken ([^`]+)`", prose(page)):
-        first = words.split()[0]
-        if not first.startswith(PLACEHOLDERS) and not first.startswith("--"):
-            assert first in known, words
+    for page in pages():
+        for words in re.findall(r"`harken ([^`]+)`", prose(page)):
+            first = words.split()[0]
+            if not first.startswith(PLACEHOLDERS) and not first.startswith("--"):
+                assert first in known, (page, words)
 
 
-@pytest.mark.parametrize("page", pages(), ids=name_of)
-def test_what_does_not_exist_yet_is_said_to_be_missing(page: Path) -> None:
+def test_what_does_not_exist_yet_is_said_to_be_missing() -> None:
     """Whoever plans with a feature that is not there has been misled."""
-    for paragraph in re.split(r"\n\s*\n", prose(page)):
-        if NOT_THERE.search(paragraph):
-            assert SAYS_SO.search(paragraph), paragraph
+    for page in pages():
+        for paragraph in re.split(r"\n\s*\n", prose(page)):
+            if NOT_THERE.search(paragraph):
+                assert SAYS_SO.search(paragraph), (page, paragraph)
 
 
-@pytest.mark.parametrize("page", pages(), ids=name_of)
-def test_every_path_of_the_checkout_that_is_named_exists(page: Path) -> None:
+def test_every_path_of_the_checkout_that_is_named_exists() -> None:
     """The pages are a map of the code; a map with places that moved is worse than none."""
-    for path in re.findall(r"`((?:src|tests|scripts|docs)/[\w./-]+)`", prose(page)):
-        assert (ROOT / path).exists(), path
-    if page.parent.name == "explanation":
-        packages = "|".join(each.name for each in (ROOT / "src" / "harken").iterdir() if each.is_dir())
-        for path in re.findall(rf"`((?:{packages})/[\w./]+)`", prose(page)):
-            assert (ROOT / "src" / "harken" / path).exists(), path
+    for page in pages():
+        for path in re.findall(r"`((?:src|tests|scripts|docs)/[\w./-]+)`", prose(page)):
+            assert (ROOT / path).exists(), path
+        if page.parent.name == "explanation":
+            packages = "|".join(each.name for each in (ROOT / "src" / "harken").iterdir() if each.is_dir())
+            for path in re.findall(rf"`((?:{packages})/[\w./]+)`", prose(page)):
+                assert (ROOT / "src" / "harken" / path).exists(), path
 
 
 def test_the_readme_is_short_and_shows_code_first() -> None:

@@ -90,17 +90,17 @@ def test_what_acts_or_hides_is_removed(text: str, cleaned: str) -> None:
     assert plain(text) == cleaned
 
 
-@pytest.mark.parametrize("name", [*WRAPPERS, *ROLE_TAGS])
 @pytest.mark.parametrize(
     "form",
     ["<{}>", "</{}>", "< / {} >", "<{} a='b'>", "\uff1c{}>", "\u3008{}>", "<\n{}>", "<ns:{}>", "<|{}|>", "<\u200b{}>"],
 )
-def test_lookalike_of_a_host_wrapper_is_readable_but_harmless(name: str, form: str) -> None:
+def test_lookalike_of_a_host_wrapper_is_readable_but_harmless(form: str) -> None:
     """A text that closes the host's fence and opens another would speak with the host's voice."""
-    for spelling in (name, name.upper(), name.replace("-", "_"), "\u200b".join(name)):
-        text = plain(form.format(spelling))
-        assert text[0] == "\u2039", text
-        assert not re.search(r"[<\uff1c\u3008]", text)
+    for name in (*WRAPPERS, *ROLE_TAGS):
+        for spelling in (name, name.upper(), name.replace("-", "_"), "\u200b".join(name)):
+            text = plain(form.format(spelling))
+            assert text[0] == "\u2039", text
+            assert not re.search(r"[<\uff1c\u3008]", text)
 
 
 @pytest.mark.parametrize(
