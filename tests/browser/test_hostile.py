@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from harken.model import Attention, NewMessage, Sender, Trust
-from tests.browser.rig import PHONE, SignedInBrowser, Site, Window
+from tests.browser.rig import DESK, PHONE, SignedInBrowser, Site, Window
 from tests.builders import a_new_message
 from tests.loss.rig import DaemonStarter, Served
 
@@ -111,11 +111,11 @@ def crowded(browser: Browser, signed_in: SignedInBrowser, starter: DaemonStarter
         yield daemon
 
 
-@pytest.fixture
-def crowded_site(browser: Browser, signed_in: SignedInBrowser, crowded: Served, tmp_path: Path) -> Iterator[Site]:
-    """A look at what is hostile, with windows that are closed at the end."""
+@pytest.fixture(scope="module")
+def window(browser: Browser, signed_in: SignedInBrowser, crowded: Served) -> Iterator[Window]:
+    """A look at what is hostile: most tests only look, and those that go elsewhere come after them."""
     with ExitStack() as stack:
-        yield Site(browser, crowded, tmp_path, stack, signed_in)
+        yield Site(browser, crowded, crowded.home, stack, signed_in).window()
 
 
 def check(window: Window) -> None:
@@ -135,22 +135,10 @@ def check(window: Window) -> None:
     expect(page.get_by_role("main")).to_have_count(1)
 
 
-@pytest.mark.parametrize("viewport", [{"width": 1280, "height": 800}, PHONE], ids=["desk", "phone"])
-def test_hostile_messages_are_only_text(crowded_site: Site, viewport: dict[str, int]) -> None:
-    """Anybody can write to an inbox: reading it must be safe, whatever it says and whoever says they are."""
-    window = crowded_site.window(viewport=viewport)
-    expect(window.items).to_have_count(len(hostile_messages()))
-    check(window)
-    expect(window.page.get_by_role("button", name="Send", exact=True)).to_have_count(1)
-    expect(window.page.get_by_role("textbox", name="Message", exact=True)).to_have_count(1)
-    expect(window.page.get_by_role("button", name="Sign in again")).to_have_count(0)
-    for path in ("/t/web", "/m/task:web", "/tasks", "/sessions", "/pulse", "/search?q=hello", "/search?q=window"):
-        window.goto(path)
-        check(window)
-    hrefs = window.page.locator("#places a.place").evaluate_all("(links) => links.map((it) => it.getAttribute('href'))")
-    for href in hrefs:
-        window.goto(href)
-        expect(window.page.locator("h1")).to_be_visible()
+def check_on_every_screen(window: Window) -> None:
+    """Assert that at a desk and on a phone."""
+    for size in (PHONE, DESK):
+        window.page.set_viewport_size({"width": size["width"], "height": size["height"]})
         check(window)
 
 
@@ -159,9 +147,8 @@ def links(window: Window) -> Locator:
     return window.items.locator(".body a")
 
 
-def test_links_say_where_they_lead_and_lead_nowhere_else(crowded_site: Site) -> None:
+def test_links_say_where_they_lead_and_lead_nowhere_else(window: Window) -> None:
     """A link is the one thing of a message that can be followed: to the web or to a mail, and never unawares."""
-    window = crowded_site.window()
     expect(links(window).first).to_be_attached()
     for link in links(window).all():
         assert re.match(r"(https?|mailto):", link.get_attribute("href") or "")
@@ -171,9 +158,8 @@ def test_links_say_where_they_lead_and_lead_nowhere_else(crowded_site: Site) -> 
     expect(disguised.locator(".body")).to_have_text("https://bank.example (attacker.example)")
 
 
-def test_names_do_not_pass_for_somebody_else(crowded_site: Site) -> None:
+def test_names_do_not_pass_for_somebody_else(window: Window) -> None:
     """A sender chooses their name: who is not known is marked, with the id that the source vouches for."""
-    window = crowded_site.window()
     pretending = window.items.filter(has=window.page.locator(".sender", has_text=re.compile("^You$")))
     expect(pretending).to_have_count(1)
     expect(pretending.locator(".mark-unknown")).to_have_text("not pushed: unknown sender")
@@ -181,9 +167,8 @@ def test_names_do_not_pass_for_somebody_else(crowded_site: Site) -> None:
     expect(pretending.locator(".avatar")).not_to_have_class(re.compile("is-owner"))
 
 
-def test_right_to_left_override_turns_nothing_but_itself(crowded_site: Site) -> None:
+def test_right_to_left_override_turns_nothing_but_itself(window: Window) -> None:
     """A name that turns the line around could put its own words in the place of the page's."""
-    window = crowded_site.window()
     flipped = window.items.filter(has=window.page.locator(".sender", has_text=FLIPPED)).first
     lefts = [
         flipped.locator(part).evaluate("(it) => it.getBoundingClientRect().left")
@@ -192,25 +177,8 @@ def test_right_to_left_override_turns_nothing_but_itself(crowded_site: Site) -> 
     assert lefts == sorted(lefts)
 
 
-@pytest.mark.parametrize("part", [".body", ".sender"])
-def test_piled_up_marks_do_not_paint_over_others(crowded_site: Site, part: str) -> None:
-    """A letter with hundreds of marks is higher than the window: it may spoil its own message, and no other."""
-    window = crowded_site.window()
-    piled = window.items.filter(has=window.page.locator(part, has_text=ZALGO)).first
-    above = piled.locator("xpath=preceding-sibling::*[1]")
-    below = piled.locator("xpath=following-sibling::*[1]")
-    for neighbour in (above, below):
-        neighbour.scroll_into_view_if_needed()
-        with_it = neighbour.screenshot()
-        piled.evaluate("(it) => { it.style.visibility = 'hidden'; }")
-        without_it = neighbour.screenshot()
-        piled.evaluate("(it) => { it.style.visibility = ''; }")
-        assert with_it == without_it
-
-
-def test_huge_text_is_shown_in_part_and_whole_on_demand(crowded_site: Site) -> None:
+def test_huge_text_is_shown_in_part_and_whole_on_demand(window: Window) -> None:
     """One message of a megabyte must not make the inbox unusable, and must still be readable."""
-    window = crowded_site.window()
     huge = window.items.filter(has_text="a line of many words").first
     shown = huge.bounding_box()
     assert shown
@@ -224,6 +192,40 @@ def test_huge_text_is_shown_in_part_and_whole_on_demand(crowded_site: Site) -> N
     shown_text = "".join(piece.rstrip("\n") + "\n" for piece in huge.locator(".body").all_inner_texts())
     assert shown_text == HUGE
     check(window)
+
+
+@pytest.mark.parametrize("part", [".body", ".sender"])
+def test_piled_up_marks_do_not_paint_over_others(window: Window, part: str) -> None:
+    """A letter with hundreds of marks is higher than the window: it may spoil its own message, and no other.
+
+    A picture leaves styles on the page, so that this comes after what looks for them.
+    """
+    piled = window.items.filter(has=window.page.locator(part, has_text=ZALGO)).first
+    above = piled.locator("xpath=preceding-sibling::*[1]")
+    below = piled.locator("xpath=following-sibling::*[1]")
+    for neighbour in (above, below):
+        neighbour.scroll_into_view_if_needed()
+        with_it = neighbour.screenshot()
+        piled.evaluate("(it) => { it.style.visibility = 'hidden'; }")
+        without_it = neighbour.screenshot()
+        piled.evaluate("(it) => { it.style.visibility = ''; }")
+        assert with_it == without_it
+
+
+def test_hostile_messages_are_only_text(window: Window) -> None:
+    """Anybody can write to an inbox: reading it must be safe, whatever it says and whoever says they are."""
+    window.goto("/m/inbox")
+    expect(window.items).to_have_count(len(hostile_messages()))
+    check_on_every_screen(window)
+    expect(window.page.get_by_role("button", name="Send", exact=True)).to_have_count(1)
+    expect(window.page.get_by_role("textbox", name="Message", exact=True)).to_have_count(1)
+    expect(window.page.get_by_role("button", name="Sign in again")).to_have_count(0)
+    hrefs = window.page.locator("#places a.place").evaluate_all("(links) => links.map((it) => it.getAttribute('href'))")
+    pages = ("/t/web", "/m/task:web", "/tasks", "/sessions", "/pulse", "/search?q=hello", "/search?q=window")
+    for path in (*pages, *hrefs):
+        window.goto(path)
+        expect(window.page.locator("h1")).to_be_visible()
+        check_on_every_screen(window)
 
 
 def test_what_hostile_text_is_sent_in_the_page_stays_text(site: Site) -> None:

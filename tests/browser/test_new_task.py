@@ -6,11 +6,8 @@ import re
 
 from playwright.sync_api import expect
 
-from tests.browser.rig import PHONE, Site
-from tests.browser.test_accessibility import axe, in_both_schemes, violations
+from tests.browser.rig import Site
 from tests.workspaces.repos import repository
-
-__all__ = ["axe"]
 
 
 def test_task_is_made_with_its_worktree_and_opened(site: Site) -> None:
@@ -40,11 +37,3 @@ def test_problem_is_shown_above_what_was_filled_in(site: Site) -> None:
     window.page.locator("#make").click()
     expect(window.page.locator("#told")).to_contain_text("There is no folder /nowhere/at/all.")
     expect(window.page.get_by_label("What to do")).to_have_value("a long story")
-
-
-def test_form_is_accessible_on_every_screen(site: Site, axe: str) -> None:
-    """Labels, contrast and no sideways scrolling."""
-    window, phone = site.window("/tasks/new"), site.window("/tasks/new", viewport=PHONE)
-    assert in_both_schemes(window.page, axe) == []
-    assert violations(phone.page, axe) == []
-    assert phone.overflow() <= 0
