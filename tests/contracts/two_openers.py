@@ -270,8 +270,16 @@ class TwoOpenersSuite:
         assert await second.outbox.due(10) == []
         with pytest.raises(Conflict):
             await second.outbox.trying(row.id)
+        await second.outbox.failed(row.id, "not mine", due_at=None)
+        assert [each.state for each in await first.outbox.list()] == ["queued"]
         await first.outbox.failed(row.id, "not now", due_at=later(clock, -1))
         assert [each.id for each in await second.outbox.due(10)] == [row.id]
+        with pytest.raises(Conflict):
+            await second.outbox.trying(row.id, attempts=row.attempts)  # read before it was tried
+        await first.outbox.trying(row.id, attempts=row.attempts + 1)
+        await first.outbox.sent(row.id, "up-1")
+        with pytest.raises(Conflict):
+            await second.outbox.trying(row.id, attempts=row.attempts + 1)
 
     async def test_an_action_is_answered_and_started_once(self, first: Store, second: Store) -> None:
         """The same question is shown on both machines; the first answer counts, and one of them runs it."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 GREEN = "32"
 _COLOURS: Final[Mapping[str, str]] = MappingProxyType(
-    {"listening": GREEN, "connecting": CYAN, "retrying": RED, "needs person": RED}
+    {"listening": GREEN, "connecting": CYAN, "elsewhere": CYAN, "retrying": RED, "needs person": RED}
 )
 
 

@@ -32,6 +32,7 @@ from harken.daemon import http, upkeep
 from harken.daemon.callers import AgentProcesses, Callers, client_check
 from harken.daemon.confirmations import Confirmations
 from harken.daemon.escalation_wiring import escalation
+from harken.daemon.leadership import ALONE, Leader, Leadership
 from harken.daemon.listener import Listener, Ownership, most_connections, open_endpoint
 from harken.daemon.metrics import EventCounters, Metrics
 from harken.daemon.policy import configured_policy, refuse_missing
@@ -165,6 +166,7 @@ class Daemon:
     counters: EventCounters
     readiness: Readiness
     started_at: datetime
+    leader: Leader = ALONE
     sdk: Sdk = field(default_factory=Sdk)
     desktop: Desktop = field(default_factory=lambda: Desktop(os.environ))
     url: str = ""
@@ -494,11 +496,14 @@ async def _serve(daemon: Daemon) -> None:
 
 
 def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
-    store, settings = daemon.store, daemon.settings
+    store, settings, lead = daemon.store, daemon.settings, daemon.leader.lead
     push = Push(store, daemon.inbox.sessions)
     daemon.supervisor = supervisor
+    if isinstance(daemon.leader, Leadership):
+        supervisor.start("leadership", daemon.leader.run)
     for source in (LOCAL, NOBODY):
-        supervisor.start(f"outbox {source}".rstrip(), partial(daemon.source_set.outbox.run, source))
+        lane = partial(daemon.source_set.outbox.run, source)
+        supervisor.start(f"outbox {source}".rstrip(), partial(lead, "outbox", lane))
     supervisor.start("push", push.run)
     daemon.bells.clear()
     supervisor.start("bells", daemon.wiring.ringer.run)
@@ -507,7 +512,7 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     supervisor.start("sdk", daemon.sdk.load)
     supervisor.start("tasks", daemon.tasks.keep)
     supervisor.start("sign-ins", daemon.source_sign_ins.run)
-    daemon.source_set.start(supervisor)
+    daemon.source_set.start(supervisor, daemon.leader)
     if settings.toasts.enabled:
         toasts = Toasts(
             store,
@@ -517,16 +522,15 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
             consent_to=daemon.rule_wiring.consent_to,
         )
         supervisor.start("toasts", toasts.run)
-    supervisor.start("waiting", _escalation(daemon).run)
-    daemon.rule_wiring.start(supervisor)
+    supervisor.start("waiting", partial(lead, "waiting", _escalation(daemon).run))
+    daemon.rule_wiring.start(supervisor, daemon.leader)
     if settings.runs.ask_in_session:
         supervisor.start("asking", daemon.confirmations.run)
-    supervisor.start("index", lambda: upkeep.keep_index(store.messages))
+    supervisor.start("index", partial(lead, "index", partial(upkeep.keep_index, store.messages)))
     supervisor.start("journal", lambda: upkeep.keep_journal(daemon.journal, store.events))
     supervisor.start("leases", lambda: upkeep.keep_leases(store.deliveries, daemon.inbox.sessions.keys))
-    supervisor.start(
-        "retention", lambda: upkeep.keep_limits(store.retention, daemon.journal, upkeep.limits_of(settings))
-    )
+    limits = partial(upkeep.keep_limits, store.retention, daemon.journal, upkeep.limits_of(settings))
+    supervisor.start("retention", partial(lead, "retention", limits))
 
 
 def _look(home: Home) -> StoreIdentity | None:

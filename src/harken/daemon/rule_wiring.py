@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from harken.automation import Order, Run, consent
@@ -14,6 +14,7 @@ from harken.config.home import Home
 from harken.config.secrets import env_values
 from harken.config.settings import RunSettings
 from harken.daemon.callers import AgentProcesses
+from harken.daemon.leadership import ALONE, Leader
 from harken.daemon.supervisor import Supervisor, contain
 from harken.errors import HarkenError
 from harken.git.repository import file_starts_nothing
@@ -52,9 +53,11 @@ class RuleWiring:
         """Read the rules."""
         await self.judge.begin()
 
-    def start(self, supervisor: Supervisor) -> None:
+    def start(self, supervisor: Supervisor, leader: Leader = ALONE) -> None:
         """Start the loops."""
-        supervisor.start("rules", self.judge.run)
+        supervisor.start("rules", partial(leader.lead, "rules", self.judge.run))
+        if leader.is_shared:
+            supervisor.start("rules in force", self.judge.follow)
         supervisor.start("runs", self.runner.run)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -31,6 +31,7 @@ from harken.config.home import Home
 from harken.config.settings import HooksSettings, Settings
 from harken.config.tables import source_entry
 from harken.daemon import http
+from harken.daemon.leadership import ALONE, Leader, LedLoop
 from harken.daemon.metrics import EventCounters
 from harken.daemon.policy import attention_of, configured_policy, trust_of
 from harken.daemon.supervisor import Supervisor, contain
@@ -55,6 +56,7 @@ from harken.sources.source import (
     UnreadySource,
 )
 from harken.store.contract import Store
+from harken.store.contract.leases import SOURCE
 from harken.store.contract.messages import Checkpoint, CheckpointStore
 from harken.store.contract.outbox import OutboxStore
 from harken.surfaces.doors import create_doors
@@ -176,6 +178,8 @@ class SourceSet:
         loops = () if supervisor is None else (supervisor.health.get(name) for name in loops_of(source))
         failed = next((loop for loop in loops if loop is not None and loop.is_down), None)
         health = health_of(source)
+        if self._join and (daemon := self._join.leader.elsewhere(SOURCE + source.name)):
+            health = replace(health, state=SourceState.ELSEWHERE, reason=f"read by {self._join.machine_of(daemon)}")
         health = replace(health, last_message_at=health.last_message_at or self._last_at.get(source.name))
         if failed is None:
             return health
@@ -225,10 +229,10 @@ class SourceSet:
         """Take posts; raises `UserError` when that cannot be."""
         self._joined.doors.show([door for source in self._sources.values() for door in source.doors()])
 
-    def start(self, supervisor: Supervisor) -> None:
-        """Follow the sources, and send through them."""
+    def start(self, supervisor: Supervisor, leader: Leader = ALONE, machine_of: Callable[[str], str] = str) -> None:
+        """Follow the sources, and send through them; `machine_of` names the machine of another daemon."""
         joined = self._joined
-        self._join = replace(joined, supervisor=supervisor)
+        self._join = replace(joined, supervisor=supervisor, leader=leader, machine_of=machine_of)
         for source in self._sources.values():
             self._start(source)
 
@@ -308,11 +312,13 @@ class SourceSet:
         joined = self._joined
         if joined.supervisor is None:
             return
-        joined.feeds.start(source, joined.supervisor)
+        lead = partial(joined.lead, source)
+        joined.feeds.start(source, joined.supervisor, lead)
         if source.sender is not None:
-            joined.supervisor.start(_lane(source.name), partial(joined.outbox.run, source.name))
+            # Where it is read: what the source itself has sent must not come back as news.
+            joined.supervisor.start(_lane(source.name), partial(lead, partial(joined.outbox.run, source.name)))
         if source.placeholders is not None and not joined.supervisor.has(PLACEHOLDERS):
-            loop = Placeholders(joined.store, self._clock, self.placeholders).run
+            loop = Placeholders(joined.store, self._clock, LedWriters(self.placeholders, joined.leader)).run
             joined.supervisor.start(PLACEHOLDERS, loop)
 
     async def _stop(self, source: Source) -> None:
@@ -340,6 +346,38 @@ class _SourceWiring:
     doors: DoorListener
     policies: PolicyBook
     supervisor: Supervisor | None = None
+    leader: Leader = ALONE
+    machine_of: Callable[[str], str] = str
+
+    async def lead(self, source: Source, loop: LedLoop) -> None:
+        """Run a loop of a source while no other daemon does."""
+
+        async def tenure() -> None:
+            if self.leader.is_shared:
+                # Another daemon may have sent through it meanwhile.
+                await _recall(source, self.store.outbox)
+            await loop()
+
+        await self.leader.lead(SOURCE + source.name, tenure)
+
+
+class LedWriters(Mapping[str, PlaceholderWriter]):
+    """What writes placeholders, of the sources that this daemon leads."""
+
+    def __init__(self, writers: Mapping[str, PlaceholderWriter], leader: Leader) -> None:
+        self._writers = writers
+        self._leader = leader
+
+    def __getitem__(self, name: str) -> PlaceholderWriter:
+        if self._leader.elsewhere(SOURCE + name):
+            raise KeyError(name)
+        return self._writers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in tuple(self._writers) if not self._leader.elsewhere(SOURCE + name))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
 
 _Value = TypeVar("_Value")
@@ -422,10 +460,13 @@ class FeedRunner:
         self._intake = intake
         self._checkpoints = checkpoints
 
-    def start(self, source: Source, supervisor: Supervisor) -> None:
-        """Follow every feed of a source until it is stopped."""
+    def start(
+        self, source: Source, supervisor: Supervisor, lead: Callable[[LedLoop], Awaitable[None]] | None = None
+    ) -> None:
+        """Follow every feed of a source until it is stopped, or while this daemon leads it."""
         for feed in source.feeds():
-            supervisor.start(_loop_of(source, feed), partial(self._follow, source, feed))
+            follow = partial(self._follow, source, feed)
+            supervisor.start(_loop_of(source, feed), follow if lead is None else partial(lead, follow))
 
     async def stop(self, source: Source, supervisor: Supervisor) -> None:
         """Follow a source no longer; what was read of it is stored first."""

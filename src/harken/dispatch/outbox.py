@@ -28,6 +28,7 @@ from harken.plugins import PluginFault, guard_awaited
 from harken.sources.source import PlaceholderWriter, ReplySender
 from harken.store.contract import Store
 from harken.store.contract.events import Event
+from harken.store.contract.leases import SOURCE, OldFence, under
 from harken.store.contract.messages import Filter
 from harken.store.contract.outbox import OutboxRow
 
@@ -40,6 +41,7 @@ LOOK_EVERY_SECONDS = 5.0
 LONGEST_DELAY = timedelta(minutes=59)
 ASK_AGAIN = timedelta(minutes=1)
 GIVE_UP_AFTER = timedelta(days=3)
+GONE_AFTER = timedelta(minutes=10)  # without its daemon, a source is not there any more
 
 
 NOBODY: Final = ""  # the lane of replies whose source is not there
@@ -49,6 +51,22 @@ def retry_delay(attempts: int, asked: float) -> timedelta:
     """Return how long to wait after a failed attempt: doubling, at least what upstream asked for, an hour at most."""
     doubled = timedelta(seconds=FIRST_RETRY.total_seconds() * (1 << min(attempts, 16)))
     return min(max(min(doubled, LONGEST_RETRY), timedelta(seconds=asked)), LONGEST_DELAY)
+
+
+class _ReplyClaim:
+    """Takes a reply for this daemon when its sender hands it over, and remembers when another daemon was faster."""
+
+    def __init__(self, store: Store, row: OutboxRow) -> None:
+        self._store = store
+        self._row = row
+        self.is_refused = False
+
+    async def __call__(self) -> None:
+        try:
+            await self._store.outbox.trying(self._row.id, attempts=self._row.attempts)
+        except Conflict:
+            self.is_refused = True
+            raise
 
 
 class Outbox:
@@ -78,7 +96,7 @@ class Outbox:
 
     async def send_due(self, source: str = NOBODY) -> int:
         """Try everything of a source that is due once; return how many were tried. Nobody's replies are parked."""
-        without = self._senders if source == NOBODY else ()
+        without = [*self._senders, *await self._of_others()] if source == NOBODY else ()
         held: set[str] = set()  # conversations in which one could not be sent: none may overtake it
         rows = await self._store.outbox.due(BATCH, source=source, without=tuple(without))
         for row in rows:
@@ -88,6 +106,12 @@ class Outbox:
             if not await self._send(row):
                 held.add(conversation)
         return len(rows)
+
+    async def _of_others(self) -> list[str]:
+        """Return the sources that a daemon of this store has, or had a moment ago: it may be starting again."""
+        since = self._clock.now() - GONE_AFTER
+        leases = await self._store.leases.list()
+        return [lease.name.removeprefix(SOURCE) for lease in leases if lease.expires_at > since]
 
     async def _send(self, row: OutboxRow) -> bool:
         """Try a reply; return whether it is out of the way."""
@@ -103,6 +127,7 @@ class Outbox:
             return await self._park(
                 row, f"the source {source} cannot be answered", is_uncertain=row.tried_at is not None
             )
+        claim = _ReplyClaim(self._store, row)
         reply = OutgoingReply(
             key=row.id,
             to=row.message,
@@ -110,10 +135,12 @@ class Outbox:
             author=row.author,
             created_at=row.created_at,
             tried_at=row.tried_at,
-            hand_over=partial(self._store.outbox.trying, row.id),
+            hand_over=claim,
         )
         try:
             upstream_id = await guard_awaited(f"The source {source}", sender.send(reply))
+        except OldFence:
+            raise  # nothing has left: the daemon that leads the source now sends it
         except Unavailable as exc:
             due = self._clock.now() + retry_delay(row.attempts, exc.retry_after)
             # That this try was not sent says nothing about an earlier one.
@@ -125,20 +152,25 @@ class Outbox:
             return await self._later(row, exc.message, self._clock.now() + ASK_AGAIN, is_uncertain=is_uncertain)
         except HarkenError as exc:
             is_uncertain = isinstance(exc, Conflict | PluginFault) or row.tried_at is not None
-            return await self._park(row, exc.message, is_uncertain=is_uncertain)
-        await self._store.outbox.sent(row.id, upstream_id)
+            # One that another daemon was faster to claim is that daemon's.
+            return not claim.is_refused and await self._park(row, exc.message, is_uncertain=is_uncertain)
+        # A fact, whichever daemon leads the source by now; the row is this daemon's by its claim.
+        with under(None):
+            await self._store.outbox.sent(row.id, upstream_id)
         return True
 
     async def _later(self, row: OutboxRow, reason: str, due: datetime, *, is_uncertain: bool) -> bool:
         """Try again then; an answer must not go out weeks later by itself."""
         if self._clock.now() - row.created_at > GIVE_UP_AFTER:
             return await self._park(row, reason, is_uncertain=is_uncertain)
-        await self._store.outbox.failed(row.id, reason, due_at=due, is_uncertain=is_uncertain)
+        with under(None):
+            await self._store.outbox.failed(row.id, reason, due_at=due, is_uncertain=is_uncertain)
         return False
 
     async def _park(self, row: OutboxRow, reason: str, *, is_uncertain: bool) -> bool:
         _log.warning("reply %s is parked: %s", row.id, reason)
-        await self._store.outbox.failed(row.id, reason, due_at=None, is_uncertain=is_uncertain)
+        with under(None):
+            await self._store.outbox.failed(row.id, reason, due_at=None, is_uncertain=is_uncertain)
         return True
 
 

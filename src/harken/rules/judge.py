@@ -26,7 +26,7 @@ import anyio.to_thread
 import msgspec
 
 from harken.automation import ACTIONS, Rule, RuleState, RuleVerdict
-from harken.clock import Clock
+from harken.clock import Clock, Signal
 from harken.errors import Conflict, HarkenError, NotFound, UserError
 from harken.ingest.policy import answer_in
 from harken.model import AGENT, OUTBOX, RULES, Mailbox, Message, fresh_id
@@ -36,6 +36,7 @@ from harken.rules.load import MAX_BYTES, RuleFile, load
 from harken.rules.match import RuleMatch, RuleMatcher
 from harken.store.contract import Store
 from harken.store.contract.automation import Settlement
+from harken.store.contract.leases import OldFence
 from harken.store.contract.outbox import CallKey
 
 _log = logging.getLogger("harken.rules")
@@ -81,6 +82,28 @@ class RuleJudge:
             self._judged = max(self._judged, (await self._store.rules.state()).judged)
         else:
             await self._skip()
+
+    async def follow(self) -> None:
+        """Take over what is put in force at other daemons, for ever."""
+        changed = Signal()
+        with self._store.changes.listen(changed.ring, only=[ACTIONS]):
+            while True:
+                async with self._lock:
+                    await self._take_stored()
+                await changed.wait(LOOK_EVERY_SECONDS)
+
+    async def _take_stored(self) -> None:
+        """Put in force what the store has, and go on where the last judge was."""
+        text = await self._store.rules.text()
+        if text is not None and text != self._book.current.text:
+            try:
+                rules = await anyio.to_thread.run_sync(self._book.made, text)
+                await anyio.to_thread.run_sync(self._book.take, rules)
+            except HarkenError as exc:
+                self._book.blame(exc.message)
+                _log.warning("rules of another daemon are not in force here: %s", exc.message)
+        self._is_idle = False
+        self._judged = max(self._judged, (await self._store.rules.state()).judged)
 
     async def run(self) -> None:
         """Judge what comes, for ever."""
@@ -192,6 +215,8 @@ class RuleJudge:
             )
             try:
                 await self._store.rules.settle(self._settlement(standing, verdicts, place))
+            except OldFence:
+                raise
             except Conflict:
                 continue
             return
@@ -210,7 +235,8 @@ class RuleJudge:
         """Let the owner's own messages answer what waits for them, and tell what became of it."""
         for message in messages:
             answer = answer_in(message)
-            if answer is None:
+            if answer is None or await self._store.outbox.to_message(message.id):
+                # After a crash, or by the next leader, what was answered is judged once more.
                 continue
             try:
                 action = await self._store.actions.get(answer.action)

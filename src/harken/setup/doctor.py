@@ -188,7 +188,7 @@ def _source(found: Result) -> CheckFinding:
     name, state = one_line(found["name"]), found["state"]
     step = "harken source login" if state == SourceState.NEEDS_PERSON.value else "harken source test"
     hint = f"{one_line(found['reason']) or 'It does not listen.'} Run: {step} {name}, or look: harken source list"
-    is_good = state in {SourceState.LISTENING.value, SourceState.CONNECTING.value}
+    is_good = state in {each.value for each in (SourceState.LISTENING, SourceState.CONNECTING, SourceState.ELSEWHERE)}
     return CheckFinding.of(f"the source {name} is {state}", hint, is_good=is_good)
 
 

@@ -42,6 +42,7 @@ class SourceState(StrEnum):
     RETRYING = "retrying"  # the connection was lost or refused; it is tried again at `next_try`
     NEEDS_PERSON = "needs person"  # nothing will arrive before somebody acts
     STOPPED = "stopped"
+    ELSEWHERE = "elsewhere"  # another daemon of the same store reads it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

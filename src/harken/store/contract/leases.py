@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from harken.errors import Conflict
 from harken.model import Mailbox
 
+SOURCE: Final = "source "  # how the name of the lease of a source begins
 LEASES: Final = Mailbox("leases")  # never holds messages: named when the change feed rings for a lease given back
 
 
@@ -39,8 +40,8 @@ _FENCE: Final[ContextVar[Lease | None]] = ContextVar("fence", default=None)
 
 
 @contextmanager
-def under(lease: Lease) -> Iterator[None]:
-    """Let everything that this task writes, and the tasks that it starts, carry the fence of a lease."""
+def under(lease: Lease | None) -> Iterator[None]:
+    """Let everything that this task writes, and the tasks that it starts, carry the fence of a lease, or none."""
     token = _FENCE.set(lease)
     try:
         yield

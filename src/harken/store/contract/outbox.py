@@ -56,8 +56,12 @@ class OutboxStore(Protocol):
         """
         ...
 
-    async def trying(self, row: OutboxId) -> None:
-        """Record that a reply is about to be handed to its source: from now on it may have been sent."""
+    async def trying(self, row: OutboxId, *, attempts: int | None = None) -> None:
+        """Record that a reply is about to be handed to its source: from now on it may have been sent.
+
+        Raises `Conflict` when another daemon hands it over, when it was sent, and when it was tried since so many
+        `attempts` were counted.
+        """
         ...
 
     async def list(self, *, state: str = "") -> Sequence[OutboxRow]:
@@ -87,7 +91,7 @@ class OutboxStore(Protocol):
     async def failed(self, row: OutboxId, error: str, *, due_at: datetime | None, is_uncertain: bool = False) -> None:
         """Record a failed attempt: try again at `due_at`, or park it (None). Journals `parked` when parked.
 
-        It has surely not been sent, unless `is_uncertain`.
+        It has surely not been sent, unless `is_uncertain`. Changes nothing while another daemon hands it over.
         """
         ...
 

@@ -35,7 +35,7 @@ NAMED: Final = "SELECT name, holder, fence, expires_at FROM leases WHERE name IN
 ALL: Final = "SELECT name, holder, fence, expires_at FROM leases ORDER BY name"
 # The next fence already: what is still written under this one comes too late.
 RESIGN: Final = """
-UPDATE leases SET fence = fence + 1, expires_at = 0 WHERE name = ? AND holder = ? AND fence = ?
+UPDATE leases SET fence = fence + 1, expires_at = ? WHERE name = ? AND holder = ? AND fence = ?
 """
 
 
@@ -55,7 +55,7 @@ def take(tx: Transaction, names: Collection[str], life: timedelta, held: Collect
 def resign(tx: Transaction, leases: Collection[Lease]) -> None:
     """Give leases back, and tell the other daemons."""
     for lease in leases:
-        if tx.execute(RESIGN, (lease.name, lease.holder, lease.fence)).rowcount:
+        if tx.execute(RESIGN, (tx.now_micros, lease.name, lease.holder, lease.fence)).rowcount:
             tx.grown.add(LEASES)
 
 

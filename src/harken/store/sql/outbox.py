@@ -58,8 +58,8 @@ WHERE id = ? AND state = 'parked'
 """
 TRYING = """
 UPDATE outbox SET tried_at = ?, daemon = ? WHERE id = ? AND state <> 'sent' AND (daemon IN ('', ?) OR tried_at <= ?)
+    AND attempts = coalesce(CAST(? AS BIGINT), attempts)
 """
-CLAIMED = "SELECT 1 FROM outbox WHERE id = ? AND state <> 'sent'"
 NEWEST = f"{_SELECT} WHERE (? = '' OR o.state = ?) ORDER BY o.n DESC LIMIT 200"
 OF_MESSAGE = f"{_SELECT} WHERE o.message = ? ORDER BY o.n LIMIT 200"
 OF_MESSAGES = f"{_SELECT} WHERE o.message IN (SELECT value FROM json_each(?)) ORDER BY o.n LIMIT 1000"
@@ -86,7 +86,7 @@ SENT = "UPDATE outbox SET state = 'sent', upstream_id = ?, error = '', daemon = 
 FAILED = """
 UPDATE outbox SET state = ?, attempts = attempts + 1, error = ?, due_at = ?, daemon = '',
     tried_at = CASE WHEN ? <> 0 THEN tried_at END
-WHERE id = ? AND state <> 'sent'
+WHERE id = ? AND state <> 'sent' AND (daemon IN ('', ?) OR tried_at <= ?)
 """
 
 
@@ -145,11 +145,11 @@ def due(
     return [_row(row) for row in connection.execute(DUE, named)]
 
 
-def trying(tx: Transaction, row_id: OutboxId) -> None:
+def trying(tx: Transaction, row_id: OutboxId, attempts: int | None) -> None:
     """Record that a reply is about to leave."""
-    claim = (tx.now_micros, tx.holder.daemon, row_id, tx.holder.daemon, to_micros(tx.now - CLAIM))
-    if not tx.execute(TRYING, claim).rowcount and tx.execute(CLAIMED, (row_id,)).fetchone():
-        raise Conflict(f"Another daemon hands over the reply {row_id[:80]!r}.", "Leave it to that one.")
+    claim = (tx.now_micros, tx.holder.daemon, row_id, tx.holder.daemon, to_micros(tx.now - CLAIM), attempts)
+    if not tx.execute(TRYING, claim).rowcount:
+        raise Conflict(f"Another daemon hands over the reply {row_id[:80]!r}, or has.", "Leave it to that one.")
 
 
 def of_message(connection: SqlConnection, message: MessageId) -> list[OutboxRow]:
@@ -206,7 +206,8 @@ def retry(tx: Transaction, rows: Collection[OutboxId], *, is_unsent: bool) -> li
 def failed(tx: Transaction, row_id: OutboxId, error: str, *, due_at: datetime | None, is_uncertain: bool) -> None:
     """Record a failed attempt."""
     state = "parked" if due_at is None else "queued"
-    changed = tx.execute(FAILED, (state, error, to_micros(due_at or tx.now), is_uncertain, row_id)).rowcount
+    own = (row_id, tx.holder.daemon, to_micros(tx.now - CLAIM))
+    changed = tx.execute(FAILED, (state, error, to_micros(due_at or tx.now), is_uncertain, *own)).rowcount
     if changed and due_at is None:
         tx.note("parked", {"reply": row_id, "error": error})
 
@@ -252,9 +253,9 @@ class SqlOutbox:
             lambda db: due(db, now, limit, source=source, without=without, daemon=self._daemon)
         )
 
-    async def trying(self, row: OutboxId) -> None:
+    async def trying(self, row: OutboxId, *, attempts: int | None = None) -> None:
         """Record that a reply is about to leave."""
-        await self._writer.run(lambda tx: trying(tx, row))
+        await self._writer.run(lambda tx: trying(tx, row, attempts))
 
     async def list(self, *, state: str = "") -> Sequence[OutboxRow]:
         """Return the newest replies."""

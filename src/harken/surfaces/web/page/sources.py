@@ -50,6 +50,7 @@ _EXPLAINED: Final[Mapping[SourceState, str]] = MappingProxyType(
         SourceState.RETRYING: "not connected now, and tried again",
         SourceState.NEEDS_PERSON: "nothing will arrive before somebody acts",
         SourceState.STOPPED: "not listened to",
+        SourceState.ELSEWHERE: "another machine reads it",
     }
 )
 # Which of the signs for sessions fits: there are no more signs than people can tell apart.
@@ -61,6 +62,7 @@ _DOTS: Final[Mapping[SourceState, str]] = MappingProxyType(
         SourceState.RETRYING: "busy",
         SourceState.NEEDS_PERSON: "ended",
         SourceState.STOPPED: "done",
+        SourceState.ELSEWHERE: "idle",
     }
 )
 _TRUSTED: Final[Mapping[Trust, str]] = MappingProxyType(
