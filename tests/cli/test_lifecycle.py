@@ -31,7 +31,7 @@ def test_up_starts_and_says_what_to_try(fresh: Rig) -> None:
         '  harken send "the build is red" --from ci-bot --channel ci',
     ]
     again = fresh.json("up")
-    assert set(again) == {"state", "pid", "version", "url", "home", "port_problem"}
+    assert set(again) == {"state", "pid", "version", "url", "home", "port_problem", "store_problem"}
     assert (again["state"], again["pid"], again["home"]) == ("running", fresh.pid, str(fresh.home))
 
 

@@ -89,6 +89,7 @@ def test_layout_is_what_the_documentation_says() -> None:
     home = Home(Path("/h"))
     names = {name: str(getattr(home, name)) for name in dir(Home) if not name.startswith("_") and name != "path"}
     assert names == {
+        "daemon_id_file": "/h/daemon-id",
         "identity_file": "/h/store.json",
         "page_sessions_file": "/h/page-sessions.json",
         "reserve_file": "/h/reserve",

@@ -64,6 +64,8 @@ def test_defaults_are_those_of_the_documentation(home: Home) -> None:
         "hooks.public_url": "",
         "daemon.transport": "auto",
         "store.url": "sqlite",
+        "store.password": "",
+        "store.schema": "harken",
         "store.max_messages": 200_000,
         "store.max_age": "365d",
         "limits.max_message_chars": 64_000,

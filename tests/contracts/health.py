@@ -22,6 +22,11 @@ class VitalsSuite(StoreSuite):
         assert (journal.events, rung, await store.events.last()) == ([], [], 0)
         assert await store.messages.index(10) == 0
 
+    async def test_its_size_is_that_of_what_is_in_it(self, store: Store) -> None:
+        """A person who looks at it wants to know how much room it takes."""
+        await fill(store, "x" * 10_000)
+        assert await store.health.size() == (await store.health.stats())["bytes"] > 10_000
+
     async def test_replies_are_counted_by_whether_they_wait_or_are_parked(self, store: Store, clock: FakeClock) -> None:
         """What was sent is nobody's worry any more."""
         assert await store.outbox.counts() == {"queued": 0, "parked": 0}

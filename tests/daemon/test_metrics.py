@@ -33,7 +33,7 @@ from harken.daemon.metrics import (
     MetricSample,
     exposition,
 )
-from harken.daemon.readiness import Readiness
+from harken.daemon.storage import Readiness
 from harken.errors import Unavailable
 from harken.model import Message
 from harken.store.contract.events import Event

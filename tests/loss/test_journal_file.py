@@ -41,6 +41,10 @@ class MadeEvents:
         """Return events with `n > number`, in order."""
         return [row for row in self.rows if row.n > number][:limit]
 
+    async def own_after(self, number: int, limit: int) -> list[Event]:
+        """Return the same: there is one daemon."""
+        return await self.after(number, limit)
+
     async def last(self) -> int:
         """Return the highest event number."""
         return self.rows[-1].n if self.rows else self.floor

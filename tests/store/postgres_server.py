@@ -16,7 +16,8 @@ from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 import pytest
 
@@ -58,6 +59,13 @@ def postgres_server() -> Iterator[str]:
     if named := os.environ.get(VARIABLE):
         yield named
         return
+    with own_server() as server:
+        yield f"host={server.folder} user={USER} dbname=postgres"
+
+
+@contextmanager
+def own_server(password: str = "") -> Iterator[PostgresServer]:
+    """Run a server of our own, which lets in whoever knows the password, if there is one."""
     # The server may not run as root, and another account cannot look into the folder of the run.
     is_root = os.geteuid() == 0
     folder = Path(tempfile.mkdtemp(prefix="harken-pg-", dir=Path(os.sep, "tmp") if is_root else None))
@@ -65,44 +73,75 @@ def postgres_server() -> Iterator[str]:
         if is_root:
             account = pwd.getpwnam(STRANGER)
             os.chown(folder, account.pw_uid, account.pw_gid)
-        with _serving(folder, STRANGER if is_root else None):
-            yield f"host={folder} user={USER} dbname=postgres"
+        with PostgresServer(folder, STRANGER if is_root else None, password) as server:
+            yield server
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextmanager
-def _serving(folder: Path, account: str | None) -> Iterator[None]:
-    data = folder / "data"
-    # What the run waits for at its end is found by this variable.
-    environment = {"TMPDIR": tempfile.gettempdir(), "LC_ALL": "C", "PATH": os.environ["PATH"]}
-    making: list[str | Path] = [
-        _program("initdb"),
-        "-D",
-        data,
-        "-U",
-        USER,
-        "-A",
-        "trust",
-        "-E",
-        "UTF8",
-        "--locale=C",
-        "--no-sync",
-    ]
-    subprocess.run(
-        making, check=True, timeout=START_SECONDS, capture_output=True, user=account, env=environment, cwd=folder
-    )
-    options = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
-    command: list[str | Path] = [_program("postgres"), "-D", data, "-k", folder, *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, user=account, env=environment, cwd=folder) as server:
-        assert server.stderr is not None
-        try:
-            told = iter(server.stderr.readline, b"")
-            assert any(READY in line for line in told), "the server ended before it was ready"
-            yield
-        finally:
-            server.send_signal(signal.SIGINT)  # ends every connection
-            server.communicate(timeout=STOP_SECONDS)
+class PostgresServer:
+    """A server that can be stopped and started again. It is reached by a socket in its folder."""
+
+    def __init__(self, folder: Path, account: str | None, password: str) -> None:
+        self.folder = folder
+        self._account = account
+        # What the run waits for at its end is found by this variable.
+        self._environment = {"TMPDIR": tempfile.gettempdir(), "LC_ALL": "C", "PATH": os.environ["PATH"]}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._make(password)
+
+    @property
+    def url(self) -> str:
+        """How it is reached, without a password."""
+        return f"postgresql://{USER}@/postgres?host={self.folder}"
+
+    def start(self) -> None:
+        """Start it; return when it takes connections."""
+        options = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        command: list[str | Path] = [_program("postgres"), "-D", self._data, "-k", self.folder, *options]
+        self._process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, user=self._account, env=self._environment, cwd=self.folder
+        )
+        assert self._process.stderr is not None
+        told = iter(self._process.stderr.readline, b"")
+        assert any(READY in line for line in told), "the server ended before it was ready"
+
+    def stop(self) -> None:
+        """Stop it, with every connection."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=STOP_SECONDS)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    def _make(self, password: str) -> None:
+        secret = self.folder / "password"  # gone with the folder, and of a server that only these tests reach
+        secret.write_text(f"{password}\n")
+        making: list[str | Path] = [
+            *(_program("initdb"), "-D", self._data, "-U", USER, "-E", "UTF8", "--locale=C", "--no-sync"),
+            *(("-A", "scram-sha-256", "--pwfile", secret) if password else ("-A", "trust")),
+        ]
+        subprocess.run(
+            making,
+            check=True,
+            timeout=START_SECONDS,
+            capture_output=True,
+            user=self._account,
+            env=self._environment,
+            cwd=self.folder,
+        )
 
 
 def _program(name: str) -> Path:

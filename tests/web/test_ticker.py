@@ -42,6 +42,10 @@ class CountedEvents:
         self.reads += 1
         return await self._events.after(number, limit)
 
+    async def own_after(self, number: int, limit: int) -> list[Event]:
+        """Pass on."""
+        return await self._events.own_after(number, limit)
+
     async def last(self) -> int:
         """Pass on."""
         return await self._events.last()

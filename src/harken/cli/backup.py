@@ -38,9 +38,11 @@ def backup(asked: Invocation, *, file: str, replace: bool) -> None:
     from harken.cli.authority import refuse_agent
     from harken.setup.archive import pack
     from harken.setup.backup import backup_target
+    from harken.setup.doctor import refuse_elsewhere
 
     refuse_agent(asked, "make backups")
     home = asked.home
+    refuse_elsewhere(home, "backup")
     if not home.database.exists():
         raise NotFound(f"There is nothing to back up in {home.path}.", "Name another home with --home.")
     if file == STREAM and (asked.as_json or sys.stdout.isatty()):

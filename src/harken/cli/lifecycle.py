@@ -43,8 +43,9 @@ def up(asked: Invocation) -> None:
     if asked.gave_json({"state": state, **facts}):
         return
     words = {"running": "was running already", "started": "runs now", "restarted": f"replaced version {replaced}"}
-    if facts["port_problem"]:
-        note_to_person(one_line(facts["port_problem"]))
+    for problem in ("port_problem", "store_problem"):
+        if facts[problem]:
+            note_to_person(one_line(facts[problem]))
     more = shlex.join(asked.home_option)
     prefix = f"harken {more}" if more else "harken"
     asked.screen.line(f"Harken {facts['version']} {words[state]} (process {facts['pid']}).")
@@ -98,7 +99,7 @@ def _running(home: Home) -> Result | None:
         said = daemon_facts(home)
         if said.keys() >= set(keys):
             found = {**{key: said[key] for key in keys}, "home": str(home.path)}
-            return {**found, "port_problem": str(said.get("port_problem", ""))}
+            return found | {name: str(said.get(name, "")) for name in ("port_problem", "store_problem")}
         if monotonic() > end:
             break
         sleep(LOOK_SECONDS)  # it listens before it has written who it is

@@ -48,12 +48,14 @@ def recover(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
     """
     from harken.cli.authority import refuse_agent
     from harken.setup.backup import exchange, locked, work_folder
+    from harken.setup.doctor import refuse_elsewhere
     from harken.store.sqlite import recovery
 
     refuse_agent(asked, "recover the database")
     home = asked.home
     if not home.path.is_dir():
         raise NotFound(f"There is no home {home.path}.", "Name another one with --home.")
+    refuse_elsewhere(home, "recover")
     ensure(home)
     with locked(home), work_folder(home) as work:
         plan = recovery.survey(home.database, home.journal_dir, home.identity_file, work)

@@ -68,6 +68,11 @@ class Home:
         return self.path / "store.json"
 
     @property
+    def daemon_id_file(self) -> Path:
+        """Who the daemon of this home is among those that share a store."""
+        return self.path / "daemon-id"
+
+    @property
     def reserve_file(self) -> Path:
         """Space that is given up when the disk is full."""
         return self.path / "reserve"

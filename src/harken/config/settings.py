@@ -24,6 +24,7 @@ from harken.config.values import (
     listen_host,
     public_url,
     reference,
+    schema_name,
     sender_ids,
     store_url,
     whole,
@@ -148,7 +149,23 @@ class StoreSettings:
         metadata=_about(
             store_url(),
             "The store: sqlite, or a PostgreSQL URL that several daemons share.",
-            'url = "env:HARKEN_DATABASE"',
+            'url = "postgresql://harken@db.example.org/harken"',
+        ),
+    )
+    password: str = field(
+        default="",
+        metadata=_about(
+            reference(),
+            "Where the password for PostgreSQL is kept, if the URL needs one and has none.",
+            'password = "env:HARKEN_DATABASE_PASSWORD"',
+        ),
+    )
+    schema: str = field(
+        default="harken",
+        metadata=_about(
+            schema_name(),
+            "The schema in the PostgreSQL database; daemons that name the same one share a store.",
+            'schema = "harken"',
         ),
     )
     max_messages: int = field(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
@@ -28,6 +28,7 @@ from harken.times import format_duration, parse_duration
 
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?:\.(?!-)[A-Za-z0-9-]{1,63})*")
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SCHEMA = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _SCHEME = re.compile(r"[A-Za-z]+ ")
 _REFERENCE = re.compile(r"(?:env|file|keyring):.+")
 _DIGITS = re.compile(r"-?[0-9]+(?:_[0-9]+)*")
@@ -85,7 +86,24 @@ def has_password(url: str) -> bool:
         parts = urlsplit(url)
     except ValueError:
         return "@" in url
-    return parts.password is not None or any(name.lower() == "password" for name, _ in parse_qsl(parts.query))
+    return parts.password is not None or any(_is_secret(name) for name, _ in parse_qsl(parts.query))
+
+
+def without_password(url: str) -> str:
+    """Return a URL as people may see it."""
+    if not has_password(url):
+        return url
+    scheme, _, rest = url.partition("://")
+    place, question, query = rest.partition("?")
+    authority, slash, path = place.partition("/")
+    account, at, hosts = authority.rpartition("@")
+    shown = [part for part in query.split("&") if part and not _is_secret(part.partition("=")[0])]
+    user = account.partition(":")[0]
+    return f"{scheme}://{user}{at}{hosts}{slash}{path}{question if shown else ''}{'&'.join(shown)}"
+
+
+def _is_secret(parameter: str) -> bool:
+    return any(word in unquote(parameter).lower() for word in ("password", "secret"))
 
 
 def is_reference(text: str) -> bool:
@@ -210,7 +228,7 @@ def store_url() -> ValueType:
         if not text.startswith(("postgresql://", "postgres://")):
             raise ValueError
         if has_password(text):
-            raise ValueError("A password is not written here: keep the whole URL elsewhere and refer to it.")
+            raise ValueError("A password is not written here: keep it elsewhere, and refer to it in store.password.")
         return text
 
     wanted = (
@@ -218,6 +236,18 @@ def store_url() -> ValueType:
         '("env:NAME", "file:PATH", "keyring:SERVICE/NAME")'
     )
     return ValueType(kind=str, expected=wanted, check=url, is_secret=True)
+
+
+def schema_name() -> ValueType:
+    """Return the type of the name of a schema, as PostgreSQL has them without quotes."""
+
+    def name(text: str) -> str:
+        if _SCHEMA.fullmatch(text) is None or text.startswith("pg_"):
+            raise ValueError
+        return text
+
+    wanted = 'lower-case letters, digits and "_", beginning with a letter, at most 40 and not with "pg_"'
+    return ValueType(kind=str, expected=wanted, check=name)
 
 
 def public_url() -> ValueType:

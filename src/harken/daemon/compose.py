@@ -10,7 +10,7 @@ import logging
 import os
 import secrets
 import signal
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -33,20 +33,20 @@ from harken.daemon.callers import AgentProcesses, Callers, client_check
 from harken.daemon.confirmations import Confirmations
 from harken.daemon.escalation_wiring import escalation
 from harken.daemon.leadership import ALONE, Leader, Leadership
-from harken.daemon.listener import Listener, Ownership, most_connections, open_endpoint
+from harken.daemon.listener import Listener, Ownership, announce, most_connections, open_endpoint
 from harken.daemon.metrics import EventCounters, Metrics
-from harken.daemon.policy import configured_policy, refuse_missing
-from harken.daemon.readiness import Readiness
+from harken.daemon.policy import configured_policy
 from harken.daemon.rule_wiring import RuleWiring, join
 from harken.daemon.session_wiring import SessionWiring
 from harken.daemon.source_set import SourceSet
+from harken.daemon.storage import HomeStore, Readiness, StandIn, home_store
 from harken.daemon.supervisor import Supervisor
 from harken.dispatch.bells import Bells
 from harken.dispatch.escalation import Escalation
 from harken.dispatch.outbox import NOBODY
 from harken.dispatch.push import Push
 from harken.dispatch.toast import Desktop, Toasts
-from harken.errors import UserError
+from harken.errors import Unavailable, UserError
 from harken.hosts.connect.plan import local_place
 from harken.hosts.hook import Hello
 from harken.inbox.access import Access, Tokens
@@ -62,7 +62,6 @@ from harken.inbox.ticker import Ticker
 from harken.inbox.views import Views
 from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
-from harken.memory import json_bytes
 from harken.model import INBOX, LOCAL, Draft, Mailbox, SessionKey, timestamp
 from harken.sessions.registry import SessionFiles, Sessions
 from harken.sessions.session import MailScopeOf, Session
@@ -72,13 +71,8 @@ from harken.sources.local import LocalSender, Post
 from harken.sources.source import SourceReport
 from harken.store.contract import Store
 from harken.store.contract.events import AfterCommit, Event
-from harken.store.contract.health import StoreIdentity
-from harken.store.files import DiskReserve
-from harken.store.identity import identity_text, refusal
 from harken.store.journal import Journal
-from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import Connect, connect
-from harken.store.sqlite.snapshot import look
 from harken.surfaces.hooks import Notify
 from harken.surfaces.mcp.services import AgentServices, Ask
 from harken.surfaces.socket import CallConnection
@@ -147,6 +141,7 @@ class Daemon:
     home: Home
     settings: Settings
     clock: Clock
+    stored: HomeStore
     store: Store
     journal: Journal
     intake: Intake
@@ -225,7 +220,7 @@ class Daemon:
             "hooks_url": self.source_set.doors.url,
             "hooks_public_url": self.source_set.settings.hooks.public_url,
             "home": str(self.home.path),
-            "store": self.settings.store.url,
+            "store": self.stored.name,
             "started_at": timestamp(self.started_at),
             "toasts": self.desktop.state if self.settings.toasts.enabled else "off",
             "journal_problem": self.journal.problem,
@@ -258,7 +253,6 @@ class Daemon:
     async def reload(self) -> Mapping[str, object]:
         """Take over the settings as they are written now; raises `UserError` with nothing changed."""
         wanted = (await anyio.to_thread.run_sync(load, self.home, {}, os.environ)).settings
-        refuse_missing(wanted)
         changes = await self.source_set.take_over(wanted)
         _log.info("reloaded: %s", changes)
         return changes.as_json()
@@ -334,14 +328,19 @@ class Daemon:
 
 @asynccontextmanager
 async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect = connect) -> AsyncIterator[Daemon]:
-    """Open the store and join the parts over it."""
-    refuse_missing(settings)
-    counters = EventCounters()
+    """Open the store that is configured and join the parts over it."""
+    async with _composed(home, settings, home_store(home, settings.store, clock, opener, os.environ)) as daemon:
+        yield daemon
+
+
+@asynccontextmanager
+async def _composed(home: Home, settings: Settings, stored: HomeStore) -> AsyncIterator[Daemon]:
+    counters, clock = EventCounters(), stored.clock
     sources = SourceSet(settings, home, clock, os.environ, counters)
-    journal, bells, ticker = Journal(home.journal_dir), Bells(home.bells_dir), Ticker()
-    async with _opened(
-        home, clock, journal, opener, after_commit=_after_commit(journal, ticker, counters, bells), bells=bells
-    ) as store:
+    journal, bells, ticker = Journal(home.journal_dir, is_shared=stored.is_shared), Bells(home.bells_dir), Ticker()
+    observe = _after_commit(journal, ticker, counters, bells)
+    async with stored.open(journal, after_commit=observe, before_commit=bells.before_commit) as store:
+        await upkeep.end_passing_leases(store.deliveries)
         await ticker.attach(store.events, store.messages)
         pairings = Pairings(clock)
         policies = PolicyBook(store.people, configured_policy(settings))
@@ -369,6 +368,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 home=home,
                 settings=settings,
                 clock=clock,
+                stored=stored,
                 store=store,
                 journal=journal,
                 intake=intake,
@@ -387,35 +387,13 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 questions=questions,
                 counters=counters,
                 readiness=Readiness(store.health.check_writable),
+                leader=Leadership(store, clock, stored.daemon) if stored.is_shared else ALONE,
                 started_at=clock.now(),
             )
         finally:
             ticker.close()
             journal.close()
             await sources.close()
-
-
-@asynccontextmanager
-async def _opened(
-    home: Home, clock: Clock, journal: Journal, opener: Connect, *, after_commit: AfterCommit, bells: Bells
-) -> AsyncIterator[Store]:
-    """Open the store if what lies in the home belongs together, and let the journal have all its lines."""
-    reserve = DiskReserve(home.reserve_file)
-    await anyio.to_thread.run_sync(reserve.begin)
-    known = await anyio.to_thread.run_sync(_look, home)
-    before_commit, watched = bells.before_commit, [home.lock_file]
-    async with open_store(
-        home.database,
-        clock,
-        after_commit=after_commit,
-        before_commit=before_commit,
-        opener=opener,
-        watched=watched,
-        reserve=reserve,
-    ) as store:
-        await _recover(journal, store, home, known)
-        await upkeep.end_passing_leases(store.deliveries)
-        yield store
 
 
 async def _inherit(wiring: SessionWiring, files: SessionFiles) -> None:
@@ -439,8 +417,20 @@ def _after_commit(journal: Journal, ticker: Ticker, counters: EventCounters, bel
 async def serve(home: Home, settings: Settings, *, opener: Connect = connect) -> None:
     """Run the daemon until SIGTERM or SIGINT. The caller holds the home's lock."""
     home.down_file.unlink(missing_ok=True)
-    async with compose(home, settings, SystemClock(), opener) as daemon:
-        await _serve(daemon)
+    stored = home_store(home, settings.store, SystemClock(), opener, os.environ)
+    is_told = False
+    while not is_told:
+        is_open = False
+        try:
+            async with _composed(home, settings, stored) as daemon:
+                is_open = True
+                await _serve(daemon)
+            is_told = True
+        except Unavailable as exc:
+            if is_open or not stored.is_shared:
+                raise
+            _log.warning("waiting for the store: %s", exc.message)
+            is_told = await StandIn(home, settings, stored, exc).serve()
     _log.info("stopped")
 
 
@@ -478,11 +468,12 @@ async def _serve(daemon: Daemon) -> None:
             daemon.source_set.doors.serve_in(tasks)
             # From the moment on that others know of it, it ends cleanly when it is told to.
             with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-                _announce(daemon, endpoint.address)
+                announce(home, endpoint.address, url=daemon.url, port_problem=daemon.port_problem)
+                _log.info("Harken %s serves %s at %s", __version__, home.path, daemon.url)
                 # What was built until now stays: the collector need not look at it again and again.
                 gc.collect()
                 gc.freeze()
-                await _until_told(own, signals)
+                await own.until_told(signals)
             web.should_exit = True
             daemon.source_set.doors.stop()
             daemon.ticker.close()
@@ -533,24 +524,6 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     supervisor.start("retention", partial(lead, "retention", limits))
 
 
-def _look(home: Home) -> StoreIdentity | None:
-    """Refuse a home with files that do not belong together; return which store the home says it has."""
-    found = look(home.database, home.journal_dir, home.identity_file)
-    if error := refusal(found):
-        raise error
-    return found.home
-
-
-async def _recover(journal: Journal, store: Store, home: Home, known: StoreIdentity | None) -> None:
-    """Let the home and the journal know which store this is, and the journal have all its lines."""
-    identity = await store.health.identity()
-    if identity != known:
-        write_private(home.identity_file, identity_text(identity))
-    missing = await journal.recover(store.events, identity)
-    if missing:
-        _log.info("wrote %d lines of the journal that were missing", missing)
-
-
 def _escalation(daemon: Daemon) -> Escalation:
     return escalation(
         daemon.store,
@@ -589,14 +562,6 @@ def _post(intake: Intake) -> Post:
     return post
 
 
-def _announce(daemon: Daemon, address: str) -> None:
-    """Write where the daemon can be found, when it is ready; what it says of itself comes last."""
-    facts = {"pid": os.getpid(), "version": __version__, "url": daemon.url, "port_problem": daemon.port_problem}
-    write_private(daemon.home.address_file, f"{address}\n")
-    write_private(daemon.home.daemon_file, json_bytes(facts).decode() + "\n")
-    _log.info("Harken %s serves %s at %s", __version__, daemon.home.path, daemon.url)
-
-
 def _token(home: Home) -> str:
     """Return the token of the HTTP API, made once."""
     try:
@@ -611,19 +576,3 @@ def _token(home: Home) -> str:
         token = secrets.token_urlsafe(32)
         write_private(home.token_file, token + "\n")
     return token
-
-
-async def _until_told(own: Ownership, signals: AsyncIterable[signal.Signals]) -> None:
-    """Return when a signal says so, or when the home is not this daemon's any more."""
-    async with anyio.create_task_group() as tasks:
-
-        async def leave() -> None:
-            lost = await own.until_lost()
-            _log.warning("stopping: %s is gone or another daemon's", lost)
-            tasks.cancel_scope.cancel()
-
-        tasks.start_soon(leave)
-        async for number in signals:
-            _log.info("stopping on %s", number.name)
-            break
-        tasks.cancel_scope.cancel()

@@ -10,8 +10,9 @@ import hmac
 import logging
 import os
 import secrets
+import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,8 @@ import msgspec
 from anyio.abc import Listener as SocketListener
 from anyio.abc import SocketAttribute, SocketStream
 
-from harken.config.home import Home, socket_path
+from harken import __version__
+from harken.config.home import Home, socket_path, write_private
 from harken.daemon.callers import check_user, run_of
 from harken.daemon.supervisor import contain
 from harken.errors import Forbidden, HarkenError, Unavailable, UserError
@@ -90,12 +92,14 @@ class Listener:
         hello_seconds: float = HELLO_SECONDS,
         max_connections: int = MAX_CONNECTIONS,
         find_run: Callable[[int], str] = run_of,
+        refusal: Callable[[], HarkenError] | None = None,
     ) -> None:
         self._surfaces = surfaces
         self._token = token
         self._hello_seconds = hello_seconds
         self._max_connections = max_connections
         self._find_run = find_run
+        self._refusal = refusal  # why nothing can be served
         self._open = 0
 
     async def handle(self, stream: SocketStream) -> None:
@@ -147,6 +151,8 @@ class Listener:
             )
         if self._token and not hmac.compare_digest(line.token.encode(), self._token.encode()):
             raise Forbidden("The token is wrong.", "Only programs of the same user can read it.")
+        if self._refusal is not None:
+            raise self._refusal()
         serve = self._surfaces.get(line.kind)
         if serve is None:
             raise UserError(f"There is no kind {line.kind[:40]!r}.", f"Kinds: {', '.join(self._surfaces)}.")
@@ -244,3 +250,31 @@ class Ownership:
             if (lost := self._files.missing()) is not None:
                 return lost
             await anyio.sleep(LOOK_SECONDS)
+
+    async def until_told(self, signals: AsyncIterable[signal.Signals]) -> None:
+        """Return when a signal says so, or when the home is not this daemon's any more."""
+        async with anyio.create_task_group() as tasks:
+
+            async def leave() -> None:
+                lost = await self.until_lost()
+                _log.warning("stopping: %s is gone or another daemon's", lost)
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(leave)
+            async for number in signals:
+                _log.info("stopping on %s", number.name)
+                break
+            tasks.cancel_scope.cancel()
+
+
+def announce(home: Home, address: str, *, url: str, port_problem: str = "", store_problem: str = "") -> None:
+    """Write where the daemon can be found, when it is ready; what it says of itself comes last."""
+    facts = {
+        "pid": os.getpid(),
+        "version": __version__,
+        "url": url,
+        "port_problem": port_problem,
+        "store_problem": store_problem,
+    }
+    write_private(home.address_file, f"{address}\n")
+    write_private(home.daemon_file, json_bytes(facts).decode() + "\n")

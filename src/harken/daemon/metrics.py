@@ -281,7 +281,7 @@ class Metrics:
             *_counted(self.counters.counts()),
             *await self._questions(),
             *self._parts(),
-            *await anyio.to_thread.run_sync(_machine, self.database),
+            *await anyio.to_thread.run_sync(_machine, self.database, await self.store.health.size()),
             _one(INFO, 1, __version__),
             _many(OUTBOX, ((state, count) for state, count in outbox.items())),
             _one(STARTED, self.started_at.timestamp()),
@@ -329,14 +329,14 @@ def _counted(counts: Counts) -> list[MetricFamily]:
     ]
 
 
-def _machine(database: Path) -> list[MetricFamily]:
+def _machine(database: Path, size: int) -> list[MetricFamily]:
     """Look at files and the process: off the loop, because a disk may be slow."""
-    log = database.with_name(f"{database.name}-wal")
+    log = database.with_name(f"{database.name}-wal")  # there is none in PostgreSQL
     process = psutil.Process()
     with process.oneshot():
         times = process.cpu_times()
         return [
-            _many(STORE_BYTES, (("database", _size(database)), ("log", _size(log)))),
+            _many(STORE_BYTES, (("database", size), ("log", _size(log)))),
             _one(DISK_FREE, shutil.disk_usage(database.parent).free),
             _one(CPU, times.user + times.system),
             _one(MEMORY, process.memory_info().rss),

@@ -49,12 +49,6 @@ def configured_policy(settings: Settings) -> IngestPolicy:
     )
 
 
-def refuse_missing(settings: Settings) -> None:
-    """Refuse what can be written in the configuration and is not there yet: ignoring it would lose mail."""
-    if settings.store.url != "sqlite":
-        raise UserError("This version of Harken stores in SQLite only.", 'Set store.url = "sqlite", or leave it out.')
-
-
 def trust_of(name: str, settings: Settings) -> Trust:
     """Return how far what comes through a source is trusted, where nothing is decided about its sender."""
     entry = settings.sources[name]

@@ -2,7 +2,8 @@
 
 A fault in serving one connection ends that connection and nothing else.
 
-A loop that keeps failing is shown as parked in `status`; it is still tried, slowly, because causes go away.
+A loop that keeps failing is shown as parked in `status`; it is still tried, slowly, because causes go away. One
+that waits for a store that is away has no fault, and goes on soon after it is back.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from dataclasses import dataclass
 import anyio
 from anyio.abc import TaskGroup
 
+from harken.errors import Unavailable
+
 _log = logging.getLogger("harken.supervisor")
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
 PARKED_AFTER = 5
 GOOD_AFTER_SECONDS = 60.0
+AWAY_PAUSE_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -95,6 +99,13 @@ class Supervisor:
             health.is_down = False
             try:
                 await loop()
+            except Unavailable as exc:
+                # What it needs is away, and no fault of its own: it goes on as soon as that is back.
+                if anyio.current_time() - began > AWAY_PAUSE_SECONDS or health.error != f"{exc}":
+                    _log.warning("the loop %s waits: %s", name, exc)
+                health.is_down, health.error = True, f"{exc}"
+                await anyio.sleep(AWAY_PAUSE_SECONDS)
+                continue
             except Exception as exc:
                 if anyio.current_time() - began > GOOD_AFTER_SECONDS:
                     health.failures = 0

@@ -183,7 +183,7 @@ TASK_CHANNEL = "task"
 
 
 FOLDERS: Final = (".harken", "inbox")
-DATABASE: Final = "harken.db"  # what a home of Harken has in it, by default in a folder of the first name
+OF_HOMES: Final = ("harken.db", "store.json")  # in a home of Harken, by default in a folder of the first name
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 MAX_NAMES: Final = 100
 BEGINNING_CHARS: Final = 200  # of the text, in the words that name its file
@@ -241,7 +241,7 @@ def _opened(folder: str) -> Iterator[int]:
             with suppress(FileExistsError):
                 os.mkdir(name, PRIVATE_FOLDER, dir_fd=opened[-1])
             opened.append(os.open(name, _FOLDER, dir_fd=opened[-1]))
-            if _is_there(opened[-1], DATABASE):
+            if any(_is_there(opened[-1], each) for each in OF_HOMES):
                 message = f"The folder of the task holds a home of Harken: {folder}/{name}"
                 raise Conflict(message, "Make a task for another folder.")
         yield opened[-1]

@@ -165,6 +165,8 @@ def _database(home: Home) -> list[CheckFinding]:
     """Return what is wrong inside the database: damage in what is seldom read would be found late."""
     from harken.store.sqlite.connection import refuse_damage_inside, refuse_newer_schema
 
+    if is_elsewhere(home):
+        return []
     if not home.database.exists() and home.identity_file.exists():
         hint = "harken.db is gone. Put it back where it was, or build it anew: harken down, then harken recover"
         return [CheckFinding(what="the database is there", is_good=False, hint=hint)]
@@ -181,6 +183,23 @@ def _database(home: Home) -> list[CheckFinding]:
         hint = f"{exc.message} {exc.hint}"
         found.append(CheckFinding(what="the database is of this version", is_good=False, hint=hint))
     return found
+
+
+def is_elsewhere(home: Home) -> bool:
+    """Whether a home has its messages in PostgreSQL, as far as its settings can be read."""
+    try:
+        return load(home, {}, os.environ).settings.store.url != "sqlite"
+    except HarkenError:
+        return False
+
+
+def refuse_elsewhere(home: Home, verb: str) -> None:
+    """Refuse what works on the database file, where the messages are in PostgreSQL."""
+    if is_elsewhere(home):
+        raise UserError(
+            f"The messages of this home are in PostgreSQL, and `harken {verb}` is for those in harken.db.",
+            "Use the tools of PostgreSQL for them: pg_dump and pg_restore.",
+        )
 
 
 def _source(found: Result) -> CheckFinding:

@@ -3,7 +3,8 @@
 The store's event rows are the truth; a line is their copy for people and audits. So a file that cannot be written costs
 no message: the journal says once that it is behind, shows it in `status`, and catches up from the store. A line cut off
 by a crash is removed and written again at start. So is what was taken away: a file that was moved, deleted or changed
-under the daemon is looked at anew. Reading the files back is `journal_reader.py`.
+under the daemon is looked at anew. Where daemons share a store, each writes the lines of what it committed: the numbers
+between them are the others'. Reading the files back is `journal_reader.py`.
 """
 
 from __future__ import annotations
@@ -55,13 +56,16 @@ def line(event: Event, written: Callable[[datetime], str] = timestamp, store: st
 class Journal:
     """Appends lines to `folder/YYYY-MM-DD.jsonl`. `observe` runs in the store's writing thread."""
 
-    def __init__(self, folder: Path, *, sync: Callable[[int], None] = os.fsync) -> None:
+    def __init__(self, folder: Path, *, is_shared: bool = False, sync: Callable[[int], None] = os.fsync) -> None:
         self._folder = folder
         self._sync = sync
         self._is_synced = True
         self._store = ""
         self._lock = threading.Lock()
         self._last = 0
+        self._is_shared = is_shared
+        self._is_whole = False  # shared: no event of this daemon before the next that it commits is missing
+        self._held: list[Event] = []  # shared: committed before that was known
         self._is_found = False
         self._day, self._path = "", folder
         self._file = -1
@@ -82,8 +86,13 @@ class Journal:
     def observe(self, events: Sequence[Event]) -> None:
         """Write the lines of one commit. Never raises: what could not be written is written by `catch_up`."""
         with self._lock:
-            if events[0].n == self._last + 1 and not self._problem:
+            if self._problem:
+                return
+            # Numbers that other daemons took are not missing here.
+            if events[0].n == self._last + 1 or (self._is_whole and events[0].n > self._last):
                 self._write(events)
+            elif self._is_shared:
+                self._held += events
 
     async def recover(self, events: EventStore, store: StoreIdentity | None = None) -> int:
         """At start: cut what a crash left unfinished, find the last line, write what is missing; return how many.
@@ -91,7 +100,7 @@ class Journal:
         From then on every line says which store it is of.
         """
         self._store = "" if store is None else str(store)
-        self._is_found = False
+        self._is_found = self._is_whole = False
         return await self.catch_up(events)
 
     async def catch_up(self, events: EventStore) -> int:
@@ -100,13 +109,23 @@ class Journal:
         if not self._is_found and not await self._find_last(events):
             return 0
         written = 0
-        while missing := await events.after(self._last, _REPAIR_BATCH):
+        while missing := await events.own_after(self._last, _REPAIR_BATCH):
             before = self._last
             await anyio.to_thread.run_sync(self._write_missing, missing)
-            written += self._last - before
+            written += sum(before < event.n <= self._last for event in missing)
             if self._problem or self._last == before:
-                break
+                return written
+        if self._is_shared and not self._is_whole:
+            await anyio.to_thread.run_sync(self._be_whole)
         return written
+
+    def _be_whole(self) -> None:
+        """Write what was held back: nothing was missing before it."""
+        with self._lock:
+            self._is_whole, self._problem = True, ""
+            held, self._held = [event for event in self._held if event.n > self._last], []
+            if held:
+                self._write(held)
 
     def sync(self) -> None:
         """Let the lines that were written survive a power cut. Blocks, and does not hold up other writers."""
@@ -232,6 +251,7 @@ class Journal:
     def _report(self, error: OSError) -> None:
         if not self._problem:
             _log.warning("the journal cannot be written (%s); delivery goes on, lines follow later", error.strerror)
+        self._is_whole, self._held = False, []
         self._problem = f"journal cannot be written: {error.strerror}"
 
 

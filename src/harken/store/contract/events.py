@@ -53,6 +53,10 @@ class EventStore(Protocol):
         """Return events with `n > number`, in order, up to `MAX_READ_CHARS` of text."""
         ...
 
+    async def own_after(self, number: int, limit: int) -> list[Event]:
+        """Like `after`, of the events that this daemon committed, where several share the store."""
+        ...
+
     async def last(self) -> int:
         """Return the highest event number, 0 when there is none."""
         ...

@@ -22,6 +22,10 @@ class HealthStore(Protocol):
         """Return which store this is: the same for its life, apart from the epoch that a restore or recovery raises."""
         ...
 
+    async def size(self) -> int:
+        """Return how many bytes the database has."""
+        ...
+
     async def stats(self) -> Mapping[str, int]:
         """Return counts for people: messages, deliveries, mailboxes, events, actions, runs, bytes, not yet indexed."""
         ...

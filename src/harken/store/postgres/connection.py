@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
 from typing import Any, Final, cast
@@ -19,6 +19,7 @@ import psycopg
 import psycopg.errors
 from psycopg.abc import Buffer
 from psycopg.adapt import Dumper, Loader
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.json import Json
 from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumper
@@ -67,10 +68,11 @@ _PARTS: Final = re.compile(r"'[^']*'|\?|:([a-z_]+)|INDEXED BY \w+|CROSS (?=JOIN)
 
 @dataclass(frozen=True, slots=True)
 class PostgresTarget:
-    """Which store: how the server is reached, and the schema in it."""
+    """Which store: how the server is reached, the schema in it, and the password where `url` has none."""
 
-    url: str
+    url: str = field(repr=False)  # it may hold a password
     schema: str = "harken"
+    password: str = field(default="", repr=False)
 
 
 class _TextDumper(StrDumper):
@@ -183,14 +185,26 @@ class PostgresConnection:
         return cast("SqlRows", self.begin(sql))
 
 
+def refuse_unreadable(target: PostgresTarget) -> None:
+    """Refuse what is no URL of a server. What the driver says of it is not repeated: it may hold the password."""
+    try:
+        conninfo_to_dict(target.url)
+    except psycopg.Error:
+        raise UserError(
+            "store.url is not a URL of a PostgreSQL server.", "Write it as postgresql://USER@HOST:PORT/DATABASE."
+        ) from None
+
+
 def connect(target: PostgresTarget) -> psycopg.Connection[Any]:
     """Open a connection in autocommit mode: transactions are begun by name, never implicitly."""
+    given: dict[str, Any] = {"password": target.password} if target.password else {}
     connection: psycopg.Connection[Any] = psycopg.connect(
         target.url,
         autocommit=True,
         cursor_factory=psycopg.RawCursor,
         application_name=APPLICATION,
         **CONNECT,
+        **given,
     )
     try:
         connection.prepared_max = MAX_PREPARED
@@ -205,6 +219,12 @@ def connect(target: PostgresTarget) -> psycopg.Connection[Any]:
         connection.close()
         raise
     return connection
+
+
+def check(target: PostgresTarget) -> None:
+    """Raise why no connection can be had."""
+    with translated():
+        connect(target).close()
 
 
 def as_literal(text: str) -> str:

@@ -14,6 +14,7 @@ from harken.store.sql.transaction import (
     MESSAGE_WIDTH,
     Readers,
     SqlConnection,
+    StoreHolder,
     Transaction,
     from_micros,
     from_row,
@@ -25,13 +26,18 @@ AFTER = f"""
 SELECT {COLUMNS}, e.n, e.at, e.kind, e.data FROM events e LEFT JOIN messages m ON m.id = e.message
 WHERE e.n > ? ORDER BY e.n LIMIT ?
 """
+OWN_AFTER = f"""
+SELECT {COLUMNS}, e.n, e.at, e.kind, e.data FROM events e LEFT JOIN messages m ON m.id = e.message
+WHERE e.daemon = ? AND e.n > ? ORDER BY e.n LIMIT ?
+"""
 IDENTITY = "SELECT id, epoch FROM identity"
 
 
-def after(connection: SqlConnection, number: int, limit: int) -> list[Event]:
-    """Return the events that follow a number."""
+def after(connection: SqlConnection, number: int, limit: int, daemon: str | None = None) -> list[Event]:
+    """Return the events that follow a number, or only those of a daemon."""
+    where = (AFTER, (number, limit)) if daemon is None else (OWN_AFTER, (daemon, number, limit))
     result = []
-    for row in within_memory(connection.execute(AFTER, (number, limit))):
+    for row in within_memory(connection.execute(*where)):
         n, at, kind, data = row[MESSAGE_WIDTH:]
         message = None if row[0] is None else from_row(row)
         result.append(Event(n=n, at=from_micros(at), kind=kind, data=msgspec.json.decode(data), message=message))
@@ -60,9 +66,11 @@ def identity_of(connection: SqlConnection) -> StoreIdentity:
 class SqlEvents:
     """The contract of `EventStore`."""
 
-    def __init__(self, writer: Writer, readers: Readers) -> None:
+    def __init__(self, writer: Writer, readers: Readers, holder: StoreHolder) -> None:
         self._writer = writer
         self._readers = readers
+        # Where there is no other daemon, all are its own, also those from before it had a name.
+        self._daemon = None if holder.known is None else holder.daemon
 
     async def record(self, kind: str, data: Mapping[str, object]) -> Event:
         """Add an event that belongs to no message."""
@@ -71,6 +79,10 @@ class SqlEvents:
     async def after(self, number: int, limit: int) -> list[Event]:
         """Return the events that follow a number."""
         return await self._readers.run(lambda db: after(db, number, limit))
+
+    async def own_after(self, number: int, limit: int) -> list[Event]:
+        """Return the events of this daemon that follow a number."""
+        return await self._readers.run(lambda db: after(db, number, limit, self._daemon))
 
     async def last(self) -> int:
         """Return the highest event number."""

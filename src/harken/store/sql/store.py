@@ -68,7 +68,7 @@ class SqlStore:
         self.conversations = SqlConversations(writer, readers)
         self.tasks = SqlTasks(writer, readers)
         self.tokens = SqlTokens(writer, readers)
-        self.events = SqlEvents(writer, readers)
+        self.events = SqlEvents(writer, readers, holder)
         self.timeline = SqlTimeline(writer, readers)
         self.retention = SqlRetention(writer, readers, clock, texts)
         self.leases = SqlLeases(writer, readers)
@@ -91,6 +91,10 @@ class SqlHealth:
     async def identity(self) -> StoreIdentity:
         """Return which store this is."""
         return await self._readers.run(identity_of)
+
+    async def size(self) -> int:
+        """Return how many bytes the database has."""
+        return await self._readers.run(self._measure)
 
     async def stats(self) -> Mapping[str, int]:
         """Return counts for people."""

@@ -27,9 +27,9 @@ from harken.store.contract.messages import MAX_READ_CHARS, Filter
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-INSERT_EVENT = "INSERT INTO events (n, at, kind, message, data) VALUES (?, ?, ?, ?, ?)"
+INSERT_EVENT = "INSERT INTO events (n, at, kind, message, data, daemon) VALUES (?, ?, ?, ?, ?, ?)"
 MAX_ROWS_AT_ONCE = 32
-_EVENT = "(?, ?, 'received', ?, ?)"
+_EVENT = "(?, ?, 'received', ?, ?, ?)"
 LAST_EVENT = "SELECT coalesce(max(n), 0) FROM events"
 FENCED = "SELECT 1 FROM leases WHERE name = ? AND holder = ? AND fence = ?"
 
@@ -103,7 +103,7 @@ def for_rows(head: str, row: str, tail: str = "") -> Mapping[int, str]:
     return {count: f"{head} VALUES {', '.join([row] * count)} {tail}" for count in range(1, MAX_ROWS_AT_ONCE + 1)}
 
 
-INSERT_RECEIVED = for_rows("INSERT INTO events (n, at, kind, message, data)", _EVENT)
+INSERT_RECEIVED = for_rows("INSERT INTO events (n, at, kind, message, data, daemon)", _EVENT)
 
 
 COLUMNS = (
@@ -253,7 +253,8 @@ class Transaction:
         """Add a journal event to this transaction."""
         number = self._take_events(1)
         about = None if message is None else message.id
-        self.execute(INSERT_EVENT, (number, self.now_micros, kind, about, encode_json(data) if data else "{}"))
+        told = encode_json(data) if data else "{}"
+        self.execute(INSERT_EVENT, (number, self.now_micros, kind, about, told, self.holder.daemon))
         event = Event(n=number, at=self.now, kind=kind, data=data, message=message)
         self.events.append(event)
         return event
@@ -280,7 +281,7 @@ class Transaction:
         """Add the journal events of new messages, each with what is needed to recover it, all with one statement."""
         if not messages:
             return
-        first = self._take_events(len(messages))
+        first, daemon = self._take_events(len(messages)), self.holder.daemon
         events = [
             Event(n=n, at=self.now, kind="received", data={RECOVERY: needed} if needed else {}, message=message)
             for n, (message, needed) in enumerate(messages, start=first)
@@ -288,7 +289,7 @@ class Transaction:
         self.insert(
             INSERT_RECEIVED,
             [
-                (event.n, self.now_micros, message.id, encode_json(event.data) if event.data else "{}")
+                (event.n, self.now_micros, message.id, encode_json(event.data) if event.data else "{}", daemon)
                 for event, (message, _) in zip(events, messages, strict=True)
             ],
         )

@@ -159,8 +159,10 @@ CREATE TABLE events (
     at      BIGINT NOT NULL,
     kind    TEXT COLLATE "C" NOT NULL,
     message TEXT COLLATE "C",
-    data    TEXT COLLATE "C" NOT NULL
+    data    TEXT COLLATE "C" NOT NULL,
+    daemon  TEXT COLLATE "C" NOT NULL DEFAULT ''  -- which committed it, and has its line
 );
+CREATE INDEX events_by_daemon ON events (daemon, n);
 
 CREATE TABLE progress (
     name  TEXT COLLATE "C" PRIMARY KEY,

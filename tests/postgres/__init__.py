@@ -1,0 +1,1 @@
+"""Daemons that share a store in PostgreSQL."""
