@@ -1,3 +1,3 @@
-"""Harken: the inbox of coding agents."""
+"""Harken: an inbox for coding agents."""
 
 __version__ = "0.1.0"

@@ -314,7 +314,7 @@ def test_harken_alone_says_how_to_begin_and_help_begins_with_every_day(rig: Rig)
     lines = rig.ok().splitlines()
     assert len(lines) <= 12
     assert all(len(line) <= 80 for line in lines)
-    assert [line.split()[1] for line in lines[1:-1]][:3] == ["up", "connect", "doctor"]
+    assert [line.split()[1] for line in lines[1:-1]][:3] == ["connect", "doctor", "send"]
     assert lines[-1] == "Every command: harken --help"
     shown = rig.ok("--help")
     assert shown.index("Every day:") < shown.index("  send ") < shown.index("Messages:")

@@ -34,7 +34,7 @@ def test_option_has_the_flag_the_default_and_the_help_of_the_argument() -> None:
 
     peek, sender = command.params
     assert isinstance(sender, click.Option)
-    assert (sender.opts, sender.default, sender.help) == (["--from"], None, "Who it is from; else you.")
+    assert (sender.opts, sender.default, sender.help) == (["--from"], None, "The sender (default: you).")
     assert isinstance(peek, click.Option)
     assert (peek.opts, peek.is_flag, peek.help) == (["--peek"], True, "Look without taking.")
     with pytest.raises(KeyError):
@@ -46,13 +46,13 @@ def test_command_has_the_help_of_its_verb_and_then_its_own() -> None:
 
     @verb_command("pull")
     def command(_asked: object) -> None:
-        """It counts as seen when it was printed."""
+        """They count as seen once printed."""
 
     @verb_command("channel_ack", "ack")
     def other(_asked: object) -> None:
         pass
 
-    assert (command.name, command.help) == ("pull", f"{VERB_HELP['pull']}\n\nIt counts as seen when it was printed.")
+    assert (command.name, command.help) == ("pull", f"{VERB_HELP['pull']}\n\nThey count as seen once printed.")
     assert (other.name, other.help) == ("ack", VERB_HELP["channel_ack"])
 
 

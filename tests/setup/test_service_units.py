@@ -32,7 +32,7 @@ def test_the_unit_says_what_is_started_and_when_it_is_started_again() -> None:
     assert first.startswith("# Written by `harken service install`;")
     assert rest == [
         "[Unit]",
-        "Description=Harken, the inbox of coding agents (/home/ann/.harken)",
+        "Description=Harken, an inbox for coding agents (/home/ann/.harken)",
         "StartLimitIntervalSec=300",
         "StartLimitBurst=5",
         "",

@@ -60,9 +60,9 @@ def _switch(asked: Invocation, method: str, sentence: str, state: str) -> None:
 @click.argument("action", metavar="[ACTION]", default="", shell_complete=completer("waiting_actions"))
 @click.argument("answer", metavar="[yes|no]", default=YES, type=click.Choice([YES, NO]))
 def confirm(asked: Invocation, *, action: str, answer: str) -> None:
-    """Answer what a rule asked you, with yes or no. Without ACTION, show what waits for an answer.
+    """Answer a rule's question with yes or no. Without ACTION, show the open questions.
 
-    ACTION is an action id or its beginning. The first answer counts; after 30 minutes there is nothing to accept.
+    ACTION is an action id or its beginning. The first answer counts. A question expires after 30 minutes.
     """
     from harken.cli.action_show import show_action, show_waiting
 
@@ -102,7 +102,7 @@ def _answered(daemon: DaemonClient, ref: str, *, is_yes: bool) -> Result:
     metavar="TOOL",
     multiple=True,
     shell_complete=completer("tool_words"),
-    help="A tool it may use; again for each.",
+    help="A tool it may use; can be repeated.",
 )
 @verb_option(
     "run_now",
@@ -112,12 +112,12 @@ def _answered(daemon: DaemonClient, ref: str, *, is_yes: bool) -> Result:
     default=None,
 )
 @verb_option("run_now", "prompt", metavar="TEXT")
-@click.option("--follow", "-f", "is_followed", is_flag=True, help="Show what it prints until it is over.")
-@click.option("--yes", "-y", "is_agreed", is_flag=True, help="Do it without asking.")
+@click.option("--follow", "-f", "is_followed", is_flag=True, help="Show its output until it ends.")
+@click.option("--yes", "-y", "is_agreed", is_flag=True, help="Do not ask for confirmation.")
 def run(asked: Invocation, *, ref: str, is_followed: bool, is_agreed: bool, **wish: object) -> None:
-    """Let an agent look into a message, without a person beside it. Shows what would run, and asks.
+    """Run an agent on a message. Shows what would run, then asks.
 
-    SEQ is the number of a message in the inbox, or a message id. Without tools, the agent may only look at files in its
+    SEQ is the number of a message in the inbox, or a message id. Without tools, the agent can only read files in its
     folder.
     """
     import msgspec

@@ -29,11 +29,11 @@ LEFT_OUT: Final = "tokens, sign-ins, secrets, the file env, logs, and what conne
 
 @verb("backup")
 @click.argument("file", metavar="FILE|-", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("--replace", is_flag=True, help="Write over a file that is there.")
+@click.option("--replace", is_flag=True, help="Replace an existing file.")
 def backup(asked: Invocation, *, file: str, replace: bool) -> None:
-    """Copy messages, journal, settings and rules into one private .tar.gz file, while Harken runs.
+    """Back up messages, journal, settings and rules to a private .tar.gz file, while Harken runs.
 
-    - writes it to stdout. It is one consistent moment. Tokens, sign-ins, secrets and logs are not in it.
+    `-` writes it to stdout. The backup is a consistent snapshot, without tokens, sign-ins, secrets and logs.
     """
     from harken.cli.authority import refuse_agent
     from harken.setup.archive import pack
@@ -63,15 +63,15 @@ def backup(asked: Invocation, *, file: str, replace: bool) -> None:
 
 @verb("restore")
 @click.argument("file", metavar="FILE|-", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("--yes", "is_agreed", is_flag=True, help="Ask nothing; take no settings that could act.")
-@click.option("--with-settings", "takes_settings", is_flag=True, help="Take its settings, rules and decisions too.")
+@click.option("--yes", "is_agreed", is_flag=True, help="Do not ask, and take no settings that could act.")
+@click.option("--with-settings", "takes_settings", is_flag=True, help="Also take its settings, rules and decisions.")
 def restore(asked: Invocation, *, file: str, is_agreed: bool, takes_settings: bool) -> None:
-    """Unpack a backup into a home that is empty.
+    """Restore a backup into an empty home.
 
-    Checks it first: a damaged backup, or one of a newer Harken, changes nothing. Shows what its settings, rules and
-    decisions would run, open, connect to and trust, and asks; without a yes these are parked in files beside. Replies
-    and runs that were not over may have been since: they are held back, and shown. Sign in to your sources again, and
-    connect your agents, afterwards.
+    A damaged backup, or one of a newer Harken, changes nothing. Shows what its settings, rules and decisions would
+    run, open, connect to and trust, and asks; without a yes, they are parked in separate files. Unfinished replies
+    and runs may have finished since the backup, so they are held back and shown. Afterwards, sign in to your sources
+    again and connect your agents.
     """
     from harken.cli.authority import refuse_agent
     from harken.cli.restore_show import held_record, show_held, show_parked

@@ -53,7 +53,7 @@ class NamedChannels(click.Group):
 
 @click.group(cls=NamedChannels, subcommand_metavar="COMMAND | NAME")
 def channel() -> None:
-    """Look at what machines announce, channel by channel, and hand it to an agent."""
+    """Show what machines announce, channel by channel, and pass it to an agent."""
 
 
 _name = click.argument("name", metavar="[NAME]", default="", shell_complete=completer("channel_names"))
@@ -63,7 +63,7 @@ _source = verb_option("channel", "source", shell_complete=completer("sources_of_
 @verb_command("channel", "list")
 @verb_option("channel", "limit", show_default=True)
 def list_newest(asked: Invocation, *, limit: int) -> None:
-    """Of all channels; `harken channel NAME` shows one. `harken channel` alone is the same."""
+    """Covers all channels; `harken channel NAME` shows one. `harken channel` alone does the same."""
     _show_messages(asked, asked.ask("channel", limit=limit))
 
 
@@ -105,7 +105,7 @@ def _show_messages(asked: Invocation, found: Result, name: str = "") -> None:
 @_source
 @verb_option("channel_clear", "all")
 def clear(asked: Invocation, *, name: str, source: str, **options: bool) -> None:
-    """What comes later is shown again. Nothing is marked as seen: `harken channel ack` does that."""
+    """Later messages appear as usual. To mark messages as seen, use `harken channel ack`."""
     found = asked.ask("channel_clear", channel=name, source=source, **options)
     if asked.gave_json(found):
         return
@@ -130,7 +130,7 @@ def _listing(name: str) -> str:
 @_name
 @_source
 def ack(asked: Invocation, *, name: str, source: str) -> None:
-    """Of each channel the newest 500 messages are looked at. What agents have seen does not change."""
+    """Covers the newest 500 messages of each channel. Agents are not affected."""
     found = asked.ask("channel_ack", channel=name, source=source)
     if asked.gave_json(found):
         return
@@ -146,7 +146,7 @@ def ack(asked: Invocation, *, name: str, source: str) -> None:
 @_source
 @verb_option("channel_inject", "to", metavar="MAILBOX", shell_complete=completer("mailboxes"))
 def inject(asked: Invocation, *, name: str, source: str, to: str) -> None:
-    """Without NAME, of all channels whose messages go with prompts."""
+    """Without NAME, those of all channels whose messages go with prompts."""
     # Named here and not by the daemon: it is asked again when the connection breaks, and must be done once.
     key = f"cli-{os.urandom(12).hex()}"
     with asked.daemon() as daemon:
@@ -166,7 +166,7 @@ def inject(asked: Invocation, *, name: str, source: str, to: str) -> None:
 @verb("rules")
 @click.argument("what", metavar="[reload]", required=False, type=click.Choice(["reload"]))
 def rules(asked: Invocation, *, what: str | None) -> None:
-    """Show the rules in force, as `harken rules list` does; with `reload`, put the file in force first."""
+    """Show the rules, as `harken rules list` does; with `reload`, load the file first."""
     look(asked, RELOAD if what else LIST)
 
 

@@ -15,13 +15,13 @@ from harken.display import one_line
 
 @click.group()
 def config() -> None:
-    """Look at the settings."""
+    """Show the settings."""
 
 
 @verb("show")
-@click.option("--origin", is_flag=True, help="Say where each value came from.")
+@click.option("--origin", is_flag=True, help="Include where each value comes from.")
 def show(asked: Invocation, *, origin: bool) -> None:
-    """Show every setting as config.toml, the environment and the defaults give it."""
+    """Show every setting, from config.toml, the environment and the defaults."""
     from harken.config.load import describe, load
     from harken.hosts.registry import short
 
@@ -44,10 +44,10 @@ lists(config, "show")
 
 @verb("reload")
 def reload(asked: Invocation) -> None:
-    """Have the daemon take over config.toml as it is written now, and say what changed.
+    """Apply changes in config.toml, and report what changed.
 
-    All of it or nothing: a mistake is named, and everything stays as it was. Sources, trust, routes and attention take
-    effect at once; what needs a restart is said.
+    Applies all changes or, if there is a mistake, none. Sources, trust, routes and attention take effect at once;
+    reports what needs a restart.
     """
     from harken.cli.authority import refuse_agent
 

@@ -21,18 +21,18 @@ _project = click.option(
     "--project",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="This folder only, not every session of yours.",
+    help="Only this folder (default: all your sessions).",
 )
-_yes = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+_yes = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 
 
 @verb("connect")
 @_hosts
-@click.option("--all", "is_all", is_flag=True, help="Every host that is installed.")
+@click.option("--all", "is_all", is_flag=True, help="Every agent that is installed.")
 @_project
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @_yes
-@click.option("--wake", metavar="WAY", default=None, help="How an idle session is woken, where the host has a choice.")
+@click.option("--wake", metavar="WAY", default=None, help="How to wake an idle session, if the agent has a choice.")
 def connect(
     asked: Invocation,
     *,
@@ -43,11 +43,11 @@ def connect(
     yes: bool,
     wake: str | None,
 ) -> None:
-    """Connect agent hosts: MCP server, hooks, wake and instructions, each where the host reads it.
+    """Connect agents: shows the changes to their settings, asks, and writes them.
 
-    HOST is an agent program that `harken doctor` lists. Shows what would change and asks. Your other settings stay as
-    they are; `harken disconnect` takes out exactly what was written. A host that is not installed is prepared where
-    files are enough. Exits with 1 when the host does not see what was written.
+    HOST is an agent that `harken doctor` lists. Adds Harken's MCP server, hooks and instructions, keeps a backup, and
+    leaves your other settings as they are; `harken disconnect` removes exactly what was added. An agent that is not
+    installed is prepared if files are enough. Exits with 1 if the agent does not see what was written.
     """
     from harken.cli.connecting import connect_targets, look_for_hosts
 
@@ -61,13 +61,13 @@ def connect(
 
 @verb("disconnect")
 @_hosts
-@click.option("--all", "is_all", is_flag=True, help="Every connection, of projects too.")
+@click.option("--all", "is_all", is_flag=True, help="Every connection, also of projects.")
 @_project
 @_yes
 def disconnect(asked: Invocation, *, words: tuple[str, ...], is_all: bool, project: Path | None, yes: bool) -> None:
-    """Disconnect agent hosts: take out what `connect` wrote, and nothing else.
+    """Disconnect agents: removes exactly what `connect` added.
 
-    Files that nobody has written since become what they were, byte for byte; from the others our entries go.
+    Files that have not changed since become byte for byte what they were; others lose only Harken's entries.
     """
     from harken.cli.connecting import disconnect_targets
     from harken.hosts.connect.targets import connected_targets, targets
@@ -95,15 +95,15 @@ def names_of(words: Sequence[str], *, is_all: bool) -> list[str]:
     "folder",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Run it in this folder, for a host that asks whether to trust a new one.",
+    help="Run it in this folder, for an agent that asks whether to trust a new one.",
 )
-@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 def probe(asked: Invocation, *, word: str, folder: Path | None, yes: bool) -> None:
-    """Send everything that can be sent to an idle session of a host, and report what it showed and told its model.
+    """Send everything Harken can send to an idle agent, and report what reached its screen and its model.
 
-    HOST is run in a terminal of its own, with your settings and a model of Harken's own in place of yours: it costs no
-    model call. Without --dir it takes none of your messages. In your own folder it reads your inbox as any session
-    there does: what waits is given to it, and counts as read by this host.
+    Runs HOST in a hidden terminal, with your settings and Harken's own model instead of yours: it costs no model
+    call. Without --dir, it takes none of your messages. In your own folder it reads your inbox like any session
+    there: it gets unread messages, and they count as read by this agent.
     """
     from harken.cli.live import probe_host
 
@@ -112,21 +112,21 @@ def probe(asked: Invocation, *, word: str, folder: Path | None, yes: bool) -> No
 
 @verb("doctor")
 @click.argument("words", metavar="[HOST...]", nargs=-1, shell_complete=completer("complete_hosts"))
-@click.option("--live", is_flag=True, help="Run the hosts named, and send a marker through every surface.")
+@click.option("--live", is_flag=True, help="Run the agents named, and send a marker along every path to the model.")
 @click.option(
     "--restart",
     is_flag=True,
-    help="With --live: restart Harken while the host works, and look whether it is found again.",
+    help="With --live: restart Harken while the agent works, and check that it reconnects.",
 )
 def doctor(asked: Invocation, *, words: tuple[str, ...], live: bool, restart: bool) -> None:
-    """Check Harken and the agent hosts: installed, connected, current, and proven by what arrived.
+    """Check Harken and your agents: installed, connected, current, proven.
 
-    Repairs nothing and calls no model. Exits with 1 when something needs fixing; a host that is not installed or not
-    connected does not.
+    Repairs nothing and calls no model. Exits with 1 if something needs fixing; an agent that is not installed or not
+    connected does not count.
 
-    With --live each host named is run for a moment, with your settings and a model of Harken's own in place of yours:
-    it costs no model call, takes none of your messages and writes nothing into your settings. With --restart your own
-    Harken is stopped and started again while the host works: nothing that was accepted is lost.
+    --live runs each agent named for a moment, with your settings and Harken's own model instead of yours. It costs no
+    model call, takes none of your messages and does not change your settings. --restart stops and starts your Harken
+    while the agent works; nothing is lost.
     """
     if restart and not live:
         raise UserError("--restart is a part of the live check.", "Run: harken doctor --live HOST --restart")

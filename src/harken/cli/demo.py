@@ -79,10 +79,10 @@ class Stage:
 @verb("demo")
 @click.option("--fast", is_flag=True, help="Do not pause for reading.")
 def demo(asked: Invocation, *, fast: bool) -> None:
-    """Show in a minute what Harken does, in a home of its own that is removed again.
+    """See Harken at work in a minute, in a temporary home.
 
-    A real daemon and a real agent connection: a message reaches a busy agent, a waiting one gets it at once, and the
-    daemon is killed in between without loss. With --json only what was measured is printed.
+    Uses a real daemon and a real agent connection: a message reaches a busy agent, a waiting one gets it at once, and
+    the daemon is killed without losing anything. --json prints only the measurements.
     """
     stage = Stage(0.0 if fast else PAUSE_SECONDS, asked.as_json, asked.screen.width)
     with _stage_home() as home:

@@ -16,14 +16,16 @@ from harken.cli.verbs import verb
 
 
 @verb("mcp")
-@click.option("--print-command", "is_shown", is_flag=True, help="Print the command that hosts should start, and end.")
-@click.option("--consumer", default="", envvar="HARKEN_CONSUMER", help="Read as this consumer; else the host's name.")
+@click.option("--print-command", "is_shown", is_flag=True, help="Print the command that agents should start, and exit.")
+@click.option(
+    "--consumer", default="", envvar="HARKEN_CONSUMER", help="Read as this consumer (default: the agent's name)."
+)
 @click.option("--task", default="", envvar="HARKEN_TASK", help="Read as this task, wherever it runs; a task's id.")
 def mcp(asked: Invocation, *, is_shown: bool, consumer: str, task: str) -> None:
     """Serve MCP on stdin and stdout, for an agent.
 
-    Hosts start it fastest with the command that --print-command shows. --task, or HARKEN_TASK in the environment, is
-    for programs that are not started in the folder of their task, such as desktop apps.
+    The command that --print-command shows starts fastest. --task, or HARKEN_TASK in the environment, is for programs
+    that do not start in their task's folder, such as desktop apps.
     """
     arguments = _arguments(asked, "mcp.py") + (["--consumer", consumer] if consumer else [])
     arguments += ["--task", task] if task else []
@@ -39,9 +41,9 @@ def mcp(asked: Invocation, *, is_shown: bool, consumer: str, task: str) -> None:
 @click.argument("host")
 @click.argument("moment", type=click.Choice(["start", "prompt", "tool", "stop", "end", "bell"]))
 def hook(asked: Invocation, *, host: str, moment: str) -> None:
-    """Ask what a host's hook should say, with the host's payload on stdin.
+    """Answer an agent's hook, with its payload on stdin.
 
-    What `harken connect` writes into a host's settings is a quicker way to the same.
+    `harken connect` sets up a faster way to do the same.
     """
     _become([*_arguments(asked, "hook.py"), host, moment])
 

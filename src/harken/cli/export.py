@@ -32,12 +32,12 @@ PAGE = 500
 @verb_option("export", "channel", shell_complete=completer("channels"))
 @verb_option("export", "source", shell_complete=completer("sources_of_channels"))
 @verb_option("export", "sender")
-@click.option("--since", type=Moment(), help=f"Only what was received at this time or later: {MOMENTS}.")
-@click.option("--until", type=Moment(), help="Only what was received before this time.")
+@click.option("--since", type=Moment(), help=f"Only messages received at this time or later: {MOMENTS}.")
+@click.option("--until", type=Moment(), help="Only messages received before this time.")
 @verb_option("export", "ledger")
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file, when complete.")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file, once complete.")
 def export(asked: Invocation, *, layout: str, mailbox: str, output: Path | None, **chosen: object) -> None:
-    """Print every message, oldest first, mailbox by mailbox.
+    """Export every message, oldest first, mailbox by mailbox.
 
     jsonl is one message per line; json, and --json, is one document {"messages": [...]}.
     """

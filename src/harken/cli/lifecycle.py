@@ -25,9 +25,9 @@ FACTS_SECONDS = 2.0
 
 @verb("up")
 def up(asked: Invocation) -> None:
-    """Start Harken in the background, and return when it is ready.
+    """Start Harken in the background.
 
-    A daemon of another version is replaced. Where a service is installed, that starts it.
+    Replaces a daemon of another version. Uses the service, if one is installed.
     """
     home = asked.home
     found = _running(home)
@@ -58,10 +58,10 @@ def up(asked: Invocation) -> None:
 
 @verb("down")
 def down(asked: Invocation) -> None:
-    """Stop the daemon; nothing that was accepted is lost.
+    """Stop Harken. Nothing is lost.
 
-    It stays down until `harken up` or another command starts it: agents do not, neither open ones nor new ones. A
-    service starts it again when you log in.
+    It stays stopped until `harken up` or another command starts it; agents do not. A service starts it again when you
+    log in.
     """
     from harken.cli.authority import refuse_agent
 

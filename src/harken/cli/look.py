@@ -22,9 +22,9 @@ PAGE = 500
 
 
 @light_command("status")
-@click.option("--all", "is_all", is_flag=True, help="Also the daemon, its store, and how far each reader is.")
+@click.option("--all", "is_all", is_flag=True, help="Include the daemon, its store, and each reader's position.")
 def status() -> None:
-    """First what waits for you, then agents, then sources. Exits with 5 when no daemon runs, and does not start one."""
+    """Exits with 5 if no daemon is running, and does not start one."""
 
 
 @verb_command("stats")
@@ -42,10 +42,10 @@ def stats(asked: Invocation, *, consumer: str) -> None:
 
 
 @verb("journal")
-@click.option("--follow", "-f", is_flag=True, help="Go on with what happens, until Ctrl-C.")
-@click.option("--limit", "-n", default=20, show_default=True, help="Begin with this many of the newest events.")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing new events until Ctrl-C.")
+@click.option("--limit", "-n", default=20, show_default=True, help="Start with this many of the newest events.")
 def journal(asked: Invocation, *, follow: bool, limit: int) -> None:
-    """Show what happened.
+    """Show the journal: everything that happened.
 
     With --follow, --json prints one event per line.
     """

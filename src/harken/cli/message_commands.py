@@ -41,7 +41,7 @@ class Seconds(click.FloatRange):
 def send() -> None:
     """TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin.
 
-    One that is too long is refused; with --as-file, to a task, it becomes a file in the task's folder.
+    A text that is too long is refused; for a task, --as-file saves it as a file in the task's folder.
     """
 
 
@@ -81,7 +81,7 @@ def read() -> None:
 @verb_option("pull", "limit", show_default=True)
 @verb_option("pull", "peek")
 def pull(asked: Invocation, **options: str | int | bool) -> None:
-    """It counts as seen when it was printed."""
+    """They count as seen once printed."""
     with asked.daemon() as daemon:
         pulled = daemon.ask("pull", **options)
         messages.hand_over(asked, daemon, pulled, messages.show_offered, pulled["unread_remaining"])
@@ -96,7 +96,7 @@ def pull(asked: Invocation, **options: str | int | bool) -> None:
 @click.option("--timeout", default=messages.WAIT_SECONDS, show_default=True, type=Seconds(), help="Seconds to wait.")
 @verb_option("wait", "limit", show_default=True)
 def wait() -> None:
-    """Exits with 0 also when nothing came. Ctrl-C takes nothing."""
+    """Exits with 0 even if nothing arrives. Ctrl-C takes nothing."""
 
 
 @verb_command("ack")

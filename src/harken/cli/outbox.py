@@ -26,9 +26,9 @@ def outbox(asked: Invocation, *, state: str | None) -> None:
 @click.argument("replies", nargs=-1, required=True, metavar="ID...")
 @verb_option("outbox_retry", "is_unsent")
 def retry(asked: Invocation, *, replies: tuple[str, ...], is_unsent: bool) -> None:
-    """One that may have been sent is looked for first, where its service can be asked.
+    """If a reply may have been sent after all, Harken first asks the service.
 
-    Where it cannot, such as a bot's, look into the conversation yourself, and say --not-sent.
+    If the service cannot be asked, as for a bot, look into the conversation yourself and add --not-sent.
     """
     result = asked.ask("outbox_retry", replies=list(replies), is_unsent=is_unsent)
     if asked.gave_json(result):

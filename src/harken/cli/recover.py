@@ -38,13 +38,13 @@ SOURCES: Final[Mapping[str, str]] = {
 
 
 @verb("recover")
-@click.option("--dry-run", is_flag=True, help="Show what was found and what would be done, and do nothing.")
-@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+@click.option("--dry-run", is_flag=True, help="Show what was found and what would happen, without doing it.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 def recover(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
-    """Build the database anew from the journal, when it is gone, damaged or too old.
+    """Rebuild a lost, damaged or outdated database from the journal.
 
-    The old files are kept under another name. Replies and runs that were not over may have been since: they are held
-    back, and shown.
+    Keeps the old files under another name. Unfinished replies and runs may have finished since, so they are held back
+    and shown.
     """
     from harken.cli.authority import refuse_agent
     from harken.setup.backup import exchange, locked, work_folder

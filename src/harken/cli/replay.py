@@ -42,11 +42,11 @@ _REMOVAL = b'"kind":"pruned"'
 @click.option("--at", required=True, metavar="TIME", type=Moment(), help=f"When: {MOMENTS}.")
 @click.option("--mailbox", default="", shell_complete=completer("mailboxes"), help="Only this mailbox.")
 @click.option("--consumer", default="", shell_complete=completer("consumers"), help="Only this consumer.")
-@click.option("--limit", default=50, show_default=True, help="The newest messages of each mailbox, at most this many.")
+@click.option("--limit", default=50, show_default=True, help="Maximum number of messages per mailbox, newest first.")
 def replay(asked: Invocation, *, at: datetime, mailbox: str, consumer: str, limit: int) -> None:
-    """Show what was in a mailbox at a time, and what each consumer had been given by then.
+    """Show a mailbox as it was at a time, and what each consumer had been given.
 
-    It is read from the journal. What its lines do not tell is said.
+    Read from the journal; says what the journal does not know.
     """
     from harken.cli.authority import refuse_agent
 

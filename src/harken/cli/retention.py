@@ -29,9 +29,9 @@ def retention(asked: Invocation) -> None:
 @verb("run")
 @click.option("--dry-run", is_flag=True, help="Only show what it would do.")
 def run(asked: Invocation, *, dry_run: bool) -> None:
-    """Expire and remove what is over the limits now, until nothing is left to do.
+    """Expire and remove everything over the limits now.
 
-    What was not seen becomes expired, and is removed a week later. Replies on their way keep their message.
+    Unseen messages become expired, and are removed a week later. A message with a reply on its way stays.
     """
     with asked.daemon() as daemon:
         if dry_run:

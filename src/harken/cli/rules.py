@@ -22,7 +22,7 @@ TEST_SECONDS = 300.0
 
 @click.group()
 def rules() -> None:
-    """React to messages: look at the rules, check the file, and try them on stored mail."""
+    """Manage the rules that react to messages: list, check, load and test them."""
 
 
 @verb_command("rules", "list")
@@ -33,9 +33,9 @@ def list_rules(asked: Invocation) -> None:
 @verb("check")
 @click.argument("file", metavar="[FILE]", default="", type=click.Path(dir_okay=False, allow_dash=True))
 def check(asked: Invocation, *, file: str) -> None:
-    """Say everything that is wrong with a file of rules; exits with 2 when something is.
+    """Check a rules file and report every mistake; exits with 2 if there is one.
 
-    Without FILE, triggers.json in the home; `-` reads stdin. No daemon is needed, and nothing changes.
+    FILE defaults to triggers.json in the home; `-` reads stdin. Needs no daemon, and changes nothing.
     """
     from harken.cli.rule_check import check_file
 
@@ -82,7 +82,7 @@ def explain(asked: Invocation, *, message: str) -> None:
 
 @verb("schema")
 def schema(asked: Invocation) -> None:
-    """Print the JSON Schema of the file of rules, for editors."""
+    """Print the JSON Schema of the rules file, for editors."""
     from harken.hosts.registry import host_names
     from harken.rules.schema import json_schema
 

@@ -29,11 +29,11 @@ _run = click.argument("name", metavar="RUN", shell_complete=completer("runs"))
 
 @click.group()
 def run() -> None:
-    """Look at the runs of agents that rules started, and end them."""
+    """Show and end the agent runs that rules started."""
 
 
 @verb_command("runs", "list")
-@click.option("--running", "is_running", is_flag=True, help="Only those that are not over.")
+@click.option("--running", "is_running", is_flag=True, help="Only runs in progress.")
 @verb_option("runs", "limit", show_default=True)
 def list_runs(asked: Invocation, *, is_running: bool, limit: int) -> None:
     from harken.cli.run_show import show_runs
@@ -48,10 +48,10 @@ def list_runs(asked: Invocation, *, is_running: bool, limit: int) -> None:
 
 @verb_command("run", "show")
 @_run
-@click.option("--output", "has_output", is_flag=True, help="What it printed, line by line.")
-@click.option("--diff", "has_diff", is_flag=True, help="What is different in the files that it changed.")
+@click.option("--output", "has_output", is_flag=True, help="Include its output, line by line.")
+@click.option("--diff", "has_diff", is_flag=True, help="Include the diff of the files it changed.")
 def show(asked: Invocation, *, name: str, has_output: bool, has_diff: bool) -> None:
-    """RUN is a run id or its beginning. With --json the differences are always there."""
+    """RUN is a run id or its beginning. --json always includes the diff."""
     from harken.cli.run_show import close_envelope, open_envelope, show_output, show_run
 
     with asked.daemon() as daemon:
@@ -70,9 +70,9 @@ def show(asked: Invocation, *, name: str, has_output: bool, has_diff: bool) -> N
 @verb("follow")
 @_run
 def follow(asked: Invocation, *, name: str) -> None:
-    """Show what a run prints while it goes on; exits with 0 when it is done, with 1 when it ended otherwise.
+    """Show a run's output live; exits with 0 when it is done, with 1 when it ended otherwise.
 
-    Esc ends it, Ctrl-C leaves it running. With --json, one line of output per line, then the run.
+    Esc ends the run, Ctrl-C leaves it running. With --json, one line of output per line, then the run.
     """
     with asked.daemon() as daemon:
         follow_run(asked, daemon, name)

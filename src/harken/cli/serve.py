@@ -22,10 +22,10 @@ _log = logging.getLogger("harken.daemon")
 
 
 @verb("serve")
-@click.option("--detached", is_flag=True, help="For programs that start it: no output, reasons go to the log.")
-@click.option("--unless-down", is_flag=True, hidden=True, help="For edges: not while a person wants it stopped.")
+@click.option("--detached", is_flag=True, help="For programs that start it: no output, errors go to the log.")
+@click.option("--unless-down", is_flag=True, hidden=True, help="For edges: do not start while Harken is stopped.")
 def serve(asked: Invocation, *, detached: bool, unless_down: bool) -> None:
-    """Be the daemon, in the foreground, until SIGTERM or Ctrl-C."""
+    """Run the daemon in the foreground, until SIGTERM or Ctrl-C."""
     if unless_down and asked.home.down_file.exists():
         return
     with _LastWords(asked.home, is_detached=detached):

@@ -25,22 +25,22 @@ from harken.hosts.registry import short
 if TYPE_CHECKING:
     from harken.setup.service import Service
 
-_yes = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
-_dry = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+_yes = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+_dry = click.option("--dry-run", is_flag=True, help="Show what would happen, without doing it.")
 
 
 @click.group()
 def service() -> None:
-    """Start Harken when you log in, and again when it fails: systemd on Linux, launchd on macOS."""
+    """Run Harken as a service: systemd on Linux, launchd on macOS."""
 
 
 @verb("install")
 @_dry
 @_yes
 def install(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
-    """Let the system start Harken: write a unit of your own, and start it now.
+    """Install a user service that starts Harken, and start it now.
 
-    Shows the unit and asks. A daemon that runs already is stopped first and goes on as the service.
+    Shows the unit, then asks. A running daemon is stopped and continues as the service.
     """
     from harken.cli.authority import refuse_agent
     from harken.setup.service import install as set_up
@@ -67,9 +67,9 @@ def install(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
 @_dry
 @_yes
 def remove(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
-    """Stop the service and take away what `install` wrote, and nothing else.
+    """Stop the service, and remove exactly what `install` wrote.
 
-    A unit that somebody else wrote, or that was changed since, is left as it is.
+    Leaves a unit that you wrote or changed as it is.
     """
     from harken.cli.authority import refuse_agent
     from harken.setup.service import remove as take_down
@@ -94,7 +94,7 @@ def remove(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
 
 @verb("status")
 def status(asked: Invocation) -> None:
-    """Show whether the service is installed, starts by itself, and runs."""
+    """Show whether the service is installed, enabled and running."""
     from harken.setup.service import ServiceState, is_changed, service_of
 
     found = service_of(asked.home, os.environ)

@@ -39,11 +39,11 @@ NAME_WANTED: Final = "A name for it, such as ci"
 
 @click.group()
 def source() -> None:
-    """Listen to other MCP servers, webhooks, mail, Teams and Outlook: what is said there becomes messages."""
+    """Manage sources of messages: MCP servers, webhooks, mail, Teams and Outlook."""
 
 
 _name = click.argument("name", metavar="NAME", shell_complete=completer("configured_sources"))
-_restart = click.option("--restart", "is_restarted", is_flag=True, help="Restart the daemon; it is not needed.")
+_restart = click.option("--restart", "is_restarted", is_flag=True, help="Restart the daemon (not needed).")
 
 
 @verb_command("source_list", "list")
@@ -109,10 +109,10 @@ class AddGroup(click.Group):
 )
 @click.pass_context
 def add(context: click.Context, /, **_options: object) -> None:
-    """Add a source to config.toml, and listen to it at once.
+    """Add a source to config.toml, and start listening to it.
 
     `source add KIND --help` shows what a kind needs. Without a kind it is an MCP server: `source add NAME --url URL`.
-    Secrets stay outside: they are named as env:NAME, file:PATH or keyring:SERVICE/NAME.
+    Do not type secrets: name where they are kept, as env:NAME, file:PATH or keyring:SERVICE/NAME.
     """
     if context.invoked_subcommand is None:
         _name, command, _args = add.resolve_command(context, [])
@@ -164,13 +164,13 @@ def _add_command(kind: SourceKind) -> click.Command:
         click.Argument(["name"], metavar="[NAME]", default="", required=False),
         _arguments() if setup.takes_arguments else click.Argument([MORE], metavar="", nargs=-1, required=False),
         *(_option(each) for each in setup.options),
-        click.Option(["--trust"], type=click.Choice(["known", "unknown"]), help="Whose word it is."),
+        click.Option(["--trust"], type=click.Choice(["known", "unknown"]), help="How far its senders are trusted."),
         click.Option(
             ["--attention"],
             type=click.Choice(["wake", "boundary", "prompt", "count"]),
-            help="How far its messages may push.",
+            help="How intrusive its messages may be.",
         ),
-        click.Option(["--restart", "is_restarted"], is_flag=True, help="Restart the daemon; it is not needed."),
+        click.Option(["--restart", "is_restarted"], is_flag=True, help="Restart the daemon (not needed)."),
     ]
     command.short_help = kind.summary
     return command
@@ -206,11 +206,11 @@ def _given(setup: SourceSetup, options: dict[str, object]) -> dict[str, object]:
 
 @verb("login")
 @_name
-@click.option("--device", "is_device", is_flag=True, help="With a code that you enter on any device.")
+@click.option("--device", "is_device", is_flag=True, help="Use a code that you enter on any device.")
 def login(asked: Invocation, *, name: str, is_device: bool) -> None:
     """Sign in to Teams or Outlook, in the browser or with a code.
 
-    The daemon sees it by itself. What agents answer there is sent in your name and says so.
+    The daemon notices by itself. Agents' answers are sent in your name, and say so.
     """
     sign_in(asked, name, is_device=is_device)
 
@@ -218,7 +218,7 @@ def login(asked: Invocation, *, name: str, is_device: bool) -> None:
 @verb("logout")
 @_name
 def logout(asked: Invocation, *, name: str) -> None:
-    """Remove the sign-in of Teams or Outlook from this machine. Messages and the place stay."""
+    """Sign out of Teams or Outlook on this machine. Messages and the checkpoint stay."""
     import anyio
 
     from harken.cli.authority import refuse_agent
@@ -243,10 +243,10 @@ def logout(asked: Invocation, *, name: str) -> None:
     help="How long to listen.",
 )
 def test(asked: Invocation, *, name: str, seconds: float) -> None:
-    """Connect to a source for a few seconds, as the daemon does, and say what happened.
+    """Connect to a source for a few seconds, as the daemon does, and report what happens.
 
-    Of Teams and Outlook it says who is signed in and what is there; a webhook of the running daemon must refuse what is
-    not signed. Nothing of what arrives is stored. Exits with 1 when nothing would arrive.
+    For Teams and Outlook, reports who is signed in and what is there. A running webhook must refuse an unsigned post.
+    Stores nothing. Exits with 1 if nothing would arrive.
     """
     from harken.cli.source_show import show_trial
 
@@ -266,7 +266,7 @@ def test(asked: Invocation, *, name: str, seconds: float) -> None:
 @_name
 @_restart
 def remove(asked: Invocation, *, name: str, is_restarted: bool) -> None:
-    """Take a source out of config.toml, and the secret that was made for it. Its messages stay."""
+    """Remove a source from config.toml, with the secret made for it. Its messages stay."""
     from harken.cli.authority import refuse_agent
     from harken.hosts.registry import short
     from harken.setup.sources import shown_entry

@@ -20,7 +20,7 @@ from harken.display import one_line
 
 @click.group()
 def task() -> None:
-    """Give pieces of work a folder, a mailbox and an agent of their own."""
+    """Manage tasks: each has its own folder, mailbox and agent."""
 
 
 _task = click.argument("name", metavar="TASK", shell_complete=completer("tasks"))
@@ -35,11 +35,11 @@ _agent = verb_option("task_make", "agent", metavar="HOST", shell_complete=comple
     metavar="DIR",
     default=".",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The repository or folder; else the one you are in.",
+    help="The repository or folder (default: the current one).",
 )
 @_agent
 @click.option(
-    "--link", "links", metavar="TASK", multiple=True, shell_complete=completer("tasks"), help="A task it can talk to."
+    "--link", "links", metavar="TASK", multiple=True, shell_complete=completer("tasks"), help="A task it can message."
 )
 @verb_option("task_make", "prompt", metavar="TEXT")
 @verb_option("task_make", "branch", metavar="NAME")
@@ -48,10 +48,10 @@ _agent = verb_option("task_make", "agent", metavar="HOST", shell_complete=comple
 @verb_option("task_make", "id", metavar="ID")
 @verb_option("task_make", "is_trusted")
 def new(asked: Invocation, *, title: tuple[str, ...], **options: object) -> None:
-    """Make a task: a worktree on a new branch, and a mailbox.
+    """Create a task with a worktree on a new branch, and a mailbox.
 
-    TITLE is joined with spaces. The worktree is beside the repository, in NAME.worktrees/ID. A folder that is in no
-    git repository is used as it is.
+    TITLE is joined with spaces. The worktree is beside the repository, in NAME.worktrees/ID. A folder outside a git
+    repository is used as it is.
     """
     import msgspec
 
@@ -66,11 +66,11 @@ def new(asked: Invocation, *, title: tuple[str, ...], **options: object) -> None
 @click.argument("extra", metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED)
 @_agent
 @click.option("--print", "is_printed", is_flag=True, help="Print the command instead of running it.")
-@click.option("--tmux", "is_tmux", is_flag=True, help="Run it in a new window of tmux.")
+@click.option("--tmux", "is_tmux", is_flag=True, help="Run it in a new tmux window.")
 def start(asked: Invocation, *, name: str, extra: tuple[str, ...], agent: str, is_printed: bool, is_tmux: bool) -> None:
-    """Start the agent of a task in its folder; without a terminal, print the command.
+    """Start a task's agent in its folder; without a terminal, print the command.
 
-    ARGS go to the agent. When mail waits, the agent begins with it.
+    ARGS go to the agent. If there is mail, the agent starts with it.
     """
     from harken.cli.task_lifecycle import start_task
 
@@ -120,13 +120,13 @@ def unlink(asked: Invocation, *, name: str, others: tuple[str, ...]) -> None:
     "--remove-worktree/--keep-worktree",
     "is_removed",
     default=None,
-    help="What becomes of its worktree; else you are asked, when nothing is uncommitted.",
+    help="Remove its worktree, or keep it (default: you are asked, if nothing is uncommitted).",
 )
 def done(asked: Invocation, *, name: str, is_removed: bool | None) -> None:
-    """End a task: it takes no more mail, and what was written into its folder goes.
+    """Finish a task: it gets no more mail, and Harken's files leave its folder.
 
-    A worktree with changes is never removed. What git ignores there is yours to judge: you are asked. The branch stays
-    when no other one has its commits.
+    A worktree with changes is never removed. You are asked about files that git ignores. The branch stays if no other
+    branch has its commits.
     """
     from harken.cli.task_lifecycle import finish_task
 

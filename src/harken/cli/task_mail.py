@@ -27,7 +27,7 @@ _own = click.argument("task", metavar="[TASK]", default="", shell_complete=compl
 @_own
 @verb_option("check_inbox", "peek")
 def check_inbox(asked: Invocation, *, task: str, peek: bool) -> None:
-    """It counts as seen when it was printed. Without TASK, the task whose folder you are in."""
+    """They count as seen once printed. TASK defaults to the task of the current folder."""
     with asked.daemon() as daemon:
         found = daemon.ask("check_inbox", task_id=task, peek=peek, cwd=_cwd())
         hand_over(asked, daemon, found, show_mail, found["pending"])
@@ -58,7 +58,7 @@ def send_to_task(
 def send_to_peer(
     asked: Invocation, *, text: tuple[str, ...], peer: str, priority: str, key: str, as_file: bool
 ) -> None:
-    """Your task is the one whose folder you are in.
+    """Your task is the one of the current folder.
 
     TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin.
     """
@@ -69,7 +69,7 @@ def send_to_peer(
 @verb_command("inbox_status")
 @_own
 def inbox_status(asked: Invocation, *, task: str) -> None:
-    """Without TASK, the task whose folder you are in."""
+    """TASK defaults to the task of the current folder."""
     found = asked.ask("inbox_status", task_id=task, cwd=_cwd())
     if asked.gave_json(found):
         return

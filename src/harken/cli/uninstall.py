@@ -30,14 +30,16 @@ NEEDS_FIXING: Final = 1  # the exit code when something could not be taken back
 
 
 @verb("uninstall")
-@click.option("--delete-data", is_flag=True, help="Delete messages, settings and sign-ins too. Asks for a word.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
-@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+@click.option(
+    "--delete-data", is_flag=True, help="Also delete messages, settings and sign-ins, after you type the home's name."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would happen, without doing it.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 def uninstall(asked: Invocation, *, delete_data: bool, dry_run: bool, yes: bool) -> None:
-    """Disconnect every agent, remove the service, stop the daemon, and say what is left.
+    """Disconnect every agent, remove the service, stop Harken, and show what is left.
 
-    What was written into the folders of tasks goes too; worktrees and branches stay. What was received stays, unless
-    you say --delete-data. Exits with 1 when something could not be taken back.
+    Also cleans up the folders of tasks; worktrees and branches stay. Messages stay, unless you add --delete-data.
+    Exits with 1 if something could not be undone.
     """
     from harken.cli.authority import refuse_agent
     from harken.setup.uninstall import (

@@ -13,31 +13,31 @@ VerbOption = tuple[str, str | float | bool | None, str]
 
 VERB_HELP: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "send": "Send a message, and say what will happen to it.",
-        "list": "Show the newest messages, the newest last.",
-        "read": "Show a message, who has it, and the replies to it; or a part of a long text.",
-        "pull": "Take what is unread.",
-        "wait": "Take what is unread, waiting for it.",
+        "send": "Send a message, and see what will happen to it.",
+        "list": "Show the newest messages, newest last.",
+        "read": "Show a message, who has read it, and the replies; or part of a long text.",
+        "pull": "Take unread messages.",
+        "wait": "Wait for unread messages, and take them.",
         "prove": "Say that deliveries were shown.",
         "ack": "Mark messages as seen without taking them.",
-        "search": "Find messages that contain all the words, the newest first.",
-        "stats": "Count what waits for a consumer.",
+        "search": "Find messages that contain all the words, newest first.",
+        "stats": "Count a consumer's unread messages.",
         "mailboxes": "Name every mailbox.",
         "evidence": "Say how deliveries through each surface went lately.",
         "notify": "Send any notification to a session, to see what its host does with it.",
         "journal": "Give events of the journal.",
-        "source_list": "Show each source: whether it is listened to and why not, the last message, counts per channel.",
+        "source_list": "Show each source: its state, the last message, counts per channel.",
         "reload": "Take over config.toml as it is written now, all of it or nothing, and say what changed.",
-        "reply": "Answer a message where it came from.",
-        "allow": "Let a sender reach sessions.",
-        "deny": "Let a sender only be counted: stored, and shown when asked for.",
-        "pair": "Make a code that admits the one sender who sends it.",
-        "mute": "Keep a channel, sender or session from being pushed to. What comes is stored all the same.",
+        "reply": "Answer a message in the conversation it came from.",
+        "allow": "Let a sender's messages reach your agents.",
+        "deny": "Only store and count a sender's messages.",
+        "pair": "Make a code that allows the sender who sends it.",
+        "mute": "Mute a channel, sender or session. Its messages are still stored.",
         "unmute": "End a mute.",
         "whoami": "Say who the caller is taken for: the person, or an agent. Changes nothing.",
         "sign_in": "Make a link that signs a browser in, once.",
         "browsers": "Show the browsers that are signed in to the page, and when each was used last.",
-        "sign_out": "Sign browsers out of the page. What is open in them ends too.",
+        "sign_out": "Sign browsers out of the page, also where it is open.",
         "token_new": "Make a token, which lets another machine in. Its secret is shown once and not stored.",
         "token_list": "Show the tokens: what each is for, when and from where it was used last.",
         "token_revoke": "End a token, and at once every connection that was made with it.",
@@ -49,55 +49,45 @@ VERB_HELP: Final[Mapping[str, str]] = MappingProxyType(
         ),
         "task_list": "Show the tasks: state, unread messages, title and folder.",
         "task_show": "Show a task, its folder, its peers and who works on it.",
-        "task_link": "Make tasks peers: their agents can send each other messages.",
-        "task_unlink": "Let tasks no longer be peers.",
+        "task_link": "Link tasks, so that their agents can message each other.",
+        "task_unlink": "Unlink tasks.",
         "task_done": "Let a task be done: it takes no more mail, and what it has not seen is refused.",
         "task_rm": "Forget a task that is done.",
-        "send_to_task": "Send a message to a task, and say what will happen to it.",
+        "send_to_task": "Send a message to a task, and see what will happen to it.",
         "send_to_peer": "Send a message to a peer of your task.",
-        "check_inbox": "Take what a task has not seen, what is urgent first.",
-        "inbox_status": "Count what a task has not seen.",
-        "channels": "Show the channels that messages came through, the last active first.",
-        "channel": "Show the newest messages of a channel, or of all of them; the newest last.",
-        "channel_ack": "Mark what is in a channel, or in all of them, as seen by you.",
+        "check_inbox": "Take a task's unread messages, urgent ones first.",
+        "inbox_status": "Count a task's unread messages.",
+        "channels": "Show the channels that have messages, the last active first.",
+        "channel": "Show the newest messages of one channel, or of all, newest last.",
+        "channel_ack": "Mark the messages of one channel, or of all, as seen by you.",
         "channel_clear": (
-            "Hide what a channel holds now from channels and prompts. It stays in its mailbox, and can be listed and "
-            "found."
+            "Hide a channel's current messages from channels and prompts. You can still list and search them."
         ),
         "channel_inject": (
-            "Hand the 10 most recent channel messages to an agent: between two tool calls, or with its next prompt."
+            "Pass the 10 newest channel messages to an agent, between two tool calls or with its next prompt."
         ),
-        "questions": "Show what was asked and not answered, the oldest first.",
-        "question_done": (
-            "Say that messages need no answer, or have got one elsewhere. Nobody is reminded of them any more."
-        ),
-        "conversations": (
-            "Show conversations, the newest first: a chat, a thread, a pull request, an alert with its repeats."
-        ),
+        "questions": "Show unanswered questions, oldest first.",
+        "question_done": "Mark questions as needing no answer, or as answered elsewhere. Reminders stop.",
+        "conversations": "Show conversations, newest first: chats, threads, pull requests, alerts with their repeats.",
         "done": (
-            "Be done with conversations: they leave your list until somebody writes in them. For agents nothing "
-            "changes."
+            "Mark conversations as done: they leave your list until somebody writes in them. Agents are not affected."
         ),
-        "snooze": (
-            "Put conversations off, for three hours if you do not say how long. What is said in one brings it back "
-            "before."
+        "snooze": "Snooze conversations, for three hours by default. A new message brings one back earlier.",
+        "reopen": "Put conversations back into your list (undoes `done` and `snooze`).",
+        "unread": "Mark conversations as unread.",
+        "needs": (
+            "Show what needs you, oldest first: rules that ask, questions, failed replies, sources, unknown senders."
         ),
-        "reopen": "Put conversations back into your list: undo `done` and `snooze`.",
-        "unread": "Let conversations count as unread until you read them again.",
-        "needs": "Show what needs you, the oldest first: rules that ask, questions, replies, sources, unknown senders.",
         "put_away": "Put entries of `needs` away. The next occasion is shown again.",
-        "status": "Show the daemon, sessions, consumers, what waits and what is parked.",
-        "outbox": "Show replies that have not left, or those of one state, the newest first.",
-        "outbox_retry": "Try replies that could not be sent once more, now.",
+        "status": "Show what needs you, your agents and your sources.",
+        "outbox": "Show replies that have not been sent, or those in one state, newest first.",
+        "outbox_retry": "Try again to send replies that could not be sent.",
         "export": "Give a page of a mailbox, oldest first.",
-        "retention": "Show how long messages are kept, what is over that, and what happens to it next.",
+        "retention": "Show how long messages are kept, and what is over the limits.",
         "retention_run": "Do one round of retention; ask again until nothing is left to do.",
-        "rules": (
-            "Show the rules in force: what each is about, how often it fired, what cannot run, and whether they are "
-            "paused."
-        ),
-        "rules_reload": "Put the file of rules in force. With a fault in it, the rules stay as they were.",
-        "rules_test": "Try the rules in force on stored messages: which would fire, and why not. Nothing is run.",
+        "rules": "Show the rules: what each matches, how often it fired, what cannot run, and whether they are paused.",
+        "rules_reload": "Load the rules file. If it has a mistake, the rules stay as they were.",
+        "rules_test": "Test the rules on stored messages: which would fire, and why not. Runs nothing.",
         "rules_try": (
             "Try a rule that is not in force on stored messages: which it would fire for. Nothing is run or stored."
         ),
@@ -105,81 +95,78 @@ VERB_HELP: Final[Mapping[str, str]] = MappingProxyType(
             "Write one more rule into the file of rules, and put it in force. The file must be as it is in force."
         ),
         "rules_remove": "Take a rule out of the file of rules, and out of force.",
-        "rules_explain": "Say what each rule made of a message when it came, and what it would make of it now.",
-        "rules_pause": (
-            "Let no rule fire, and start no run of one, until `resume`. Messages keep arriving, and runs that began go "
-            "on."
-        ),
-        "rules_resume": "Let rules fire again. What came meanwhile was judged, and stays held back.",
+        "rules_explain": "Show what each rule did with a message when it arrived, and would do with it now.",
+        "rules_pause": "Pause all rules until `resume`. Messages still arrive, and runs in progress continue.",
+        "rules_resume": "Resume the rules. They do not catch up on messages that arrived meanwhile.",
         "actions": "Show what rules asked for, newest first.",
         "confirm": "Answer an action that waits. The first answer counts.",
         "run_now": "Start an agent on a message.",
-        "runs": "Show the newest runs, the newest first: state, rule, message, agent, time and answer.",
-        "run": "Show a run: its message, the tools it had, what it was denied, the files it changed, and its answer.",
+        "runs": "Show the newest runs first: state, rule, message, agent, time and answer.",
+        "run": "Show a run: its message, tools, denied calls, changed files and answer.",
         "run_output": "Show what a run told.",
-        "run_abort": "End a run, its agent and everything that it started; or an action that waits to be run.",
+        "run_abort": "End a run and everything it started, or cancel an action that waits to run.",
     }
 )
 
 VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
     {
         "send": {
-            "sender": ("--from", None, "Who it is from; else you."),
-            "channel": ("--channel", "", "The channel it belongs to."),
-            "to": ("--to", "", "The mailbox; else routes decide."),
+            "sender": ("--from", None, "The sender (default: you)."),
+            "channel": ("--channel", "", "The channel."),
+            "to": ("--to", "", "The mailbox (default: decided by routes)."),
             "priority": ("--priority", "normal", "high, normal or low."),
             "conversation": ("--conversation", "", "The conversation it belongs to."),
-            "upstream_id": ("--id", "", "Your own id: sent again with the same id it is stored once."),
-            "as_file": ("--as-file", False, "To a task: put the text into a file in its folder, and name that."),
+            "upstream_id": ("--id", "", "Your own id; a message with the same id is stored once."),
+            "as_file": ("--as-file", False, "For a task: save the text as a file in its folder, and send its name."),
         },
         "list": {
             "mailbox": ("--mailbox", "", "Only this mailbox."),
             "channel": ("--channel", "", "Only this channel."),
             "sender": ("--sender", "", "Only from this sender."),
             "before": ("--before", 0, "Only sequence numbers below this."),
-            "limit": ("--limit", 20, "At most this many, and 1000 at once."),
+            "limit": ("--limit", 20, "Maximum number, up to 1000."),
         },
         "read": {
             "offset": ("--offset", None, "Only the text, from this character on."),
             "limit": ("--limit", None, "Only this many characters of the text; else to its end."),
         },
         "pull": {
-            "consumer": ("--consumer", "", "Read as this consumer; else as yourself."),
+            "consumer": ("--consumer", "", "Read as this consumer (default: you)."),
             "channel": ("--channel", "", "Only this channel."),
             "since_id": ("--since-id", "", "Only what came after this message."),
-            "limit": ("--limit", 20, "At most this many, and 100 at once."),
+            "limit": ("--limit", 20, "Maximum number, up to 100."),
             "peek": ("--peek", False, "Look without taking."),
         },
         "wait": {
-            "consumer": ("--consumer", "", "Read as this consumer; else as yourself."),
+            "consumer": ("--consumer", "", "Read as this consumer (default: you)."),
             "timeout": ("--timeout", 50, "Seconds to wait; at most 55 are waited."),
-            "limit": ("--limit", 10, "At most this many, and 100 at once."),
+            "limit": ("--limit", 10, "Maximum number, up to 100."),
         },
         "ack": {
-            "consumer": ("--consumer", "", "For this consumer; else for you."),
+            "consumer": ("--consumer", "", "For this consumer (default: you)."),
         },
         "search": {
             "mailbox": ("--mailbox", "", "Only this mailbox."),
             "channel": ("--channel", "", "Only this channel."),
             "sender": ("--sender", "", "Only from this sender."),
-            "limit": ("--limit", 20, "At most this many, and 1000 at once."),
+            "limit": ("--limit", 20, "Maximum number, up to 1000."),
         },
         "stats": {
-            "consumer": ("--consumer", "", "For this consumer; else for you."),
+            "consumer": ("--consumer", "", "For this consumer (default: you)."),
         },
         "journal": {
             "after": ("--after", 0, "Only events above this number; -1 for those still to come."),
-            "limit": ("--limit", 500, "At most this many."),
+            "limit": ("--limit", 500, "Maximum number."),
         },
         "reply": {
             "key": ("--key", "", "Sent again with the same key it is done once."),
         },
         "allow": {
-            "source": ("--source", "*", "Only where it comes from this source."),
-            "as_owner": ("--as-owner", False, "Treat their word as yours."),
+            "source": ("--source", "*", "Only for messages from this source."),
+            "as_owner": ("--as-owner", False, "Treat their messages as yours."),
         },
         "deny": {
-            "source": ("--source", "*", "Only where it comes from this source."),
+            "source": ("--source", "*", "Only for messages from this source."),
         },
         "mute": {
             "seconds": ("--seconds", None, "For this long; until unmuted when null."),
@@ -192,36 +179,36 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
             "seconds": ("--seconds", None, "For this long; until it is revoked when null."),
         },
         "task_new": {
-            "id": ("--id", "", "Its id; else made from the title."),
+            "id": ("--id", "", "Its id (default: made from the title)."),
             "repo": ("--repo", "", "The git repository it belongs to."),
             "branch": ("--branch", "", "Its git branch."),
-            "agent": ("--agent", "", "The agent that does it."),
+            "agent": ("--agent", "", "The agent to use."),
             "has_worktree": ("--has-worktree", False, "The folder is a git worktree made for it."),
             "prompt": ("--prompt", "", "What to do: the first message in its mailbox, from you."),
         },
         "task_make": {
-            "id": ("--id", "", "Its id; else made from the title."),
-            "agent": ("--agent", "", "The agent that does it."),
+            "id": ("--id", "", "Its id (default: made from the title)."),
+            "agent": ("--agent", "", "The agent to use."),
             "prompt": ("--prompt", "", "What to do: the first message in its mailbox, from you."),
-            "branch": ("--branch", "", "The new branch; else task/ID."),
-            "start": ("--from", "", "Where the branch begins; else at HEAD."),
+            "branch": ("--branch", "", "The new branch (default: task/ID)."),
+            "start": ("--from", "", "Where the branch starts (default: HEAD)."),
             "is_here": ("--here", False, "Use the folder as it is, without a worktree."),
-            "is_trusted": ("--trust-repository", False, "Let git run programs that its settings name."),
+            "is_trusted": ("--trust-repository", False, "Let git run programs that the repository's settings name."),
         },
         "task_list": {
-            "all": ("--all", False, "Those that are done too."),
+            "all": ("--all", False, "Include tasks that are done."),
         },
         "send_to_task": {
             "priority": ("--priority", "normal", "high, normal or low."),
-            "key": ("--id", "", "Your own id: sent again with the same id it is stored once."),
-            "as_file": ("--as-file", False, "Put the text into a file in the task's folder, and name that."),
+            "key": ("--id", "", "Your own id; a message with the same id is stored once."),
+            "as_file": ("--as-file", False, "Save the text as a file in the task's folder, and send its name."),
         },
         "send_to_peer": {
-            "peer": ("--peer", "", "Which peer, when there are several."),
+            "peer": ("--peer", "", "Which peer, if there are several."),
             "priority": ("--priority", "normal", "high, normal or low."),
-            "key": ("--id", "", "Your own id: sent again with the same id it is stored once."),
+            "key": ("--id", "", "Your own id; a message with the same id is stored once."),
             "cwd": ("--cwd", "", "The folder that says which task is yours."),
-            "as_file": ("--as-file", False, "Put the text into a file in the task's folder, and name that."),
+            "as_file": ("--as-file", False, "Save the text as a file in the task's folder, and send its name."),
         },
         "check_inbox": {
             "task_id": ("--task-id", "", "The task; the caller's own when empty."),
@@ -233,43 +220,43 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
             "cwd": ("--cwd", "", "The folder that says which task is yours."),
         },
         "channels": {
-            "limit": ("--limit", 20, "At most this many, and 200 at once."),
+            "limit": ("--limit", 20, "Maximum number, up to 200."),
         },
         "channel": {
             "channel": ("--channel", "", "The channel; all of them when empty."),
-            "source": ("--source", "", "Of this source, when several have the channel."),
-            "limit": ("--limit", 20, "At most this many, and 200 at once."),
+            "source": ("--source", "", "The source, if several have the channel."),
+            "limit": ("--limit", 20, "Maximum number, up to 200."),
         },
         "channel_ack": {
             "channel": ("--channel", "", "The channel; all of them when empty."),
-            "source": ("--source", "", "Of this source, when several have the channel."),
+            "source": ("--source", "", "The source, if several have the channel."),
         },
         "channel_clear": {
             "channel": ("--channel", "", "The channel."),
-            "source": ("--source", "", "Of this source, when several have the channel."),
+            "source": ("--source", "", "The source, if several have the channel."),
             "all": ("--all", False, "All channels."),
         },
         "channel_inject": {
             "channel": ("--channel", "", "Of this channel; of all that go with prompts when empty."),
-            "source": ("--source", "", "Of this source, when several have the channel."),
-            "to": ("--to", "", "The mailbox; else `inbox`."),
+            "source": ("--source", "", "The source, if several have the channel."),
+            "to": ("--to", "", "The mailbox (default: `inbox`)."),
             "key": ("--key", "", "Asked again with the same key it is done once."),
         },
         "questions": {
             "mailbox": ("--mailbox", "", "Only this mailbox."),
-            "limit": ("--limit", 50, "At most this many, and 500 at once."),
+            "limit": ("--limit", 50, "Maximum number, up to 500."),
         },
         "conversations": {
             "view": ("--view", "open", "Which: `open`, `unread`, `for-you`, `snoozed`, `done` or `sent`."),
-            "limit": ("--limit", 20, "At most this many, and 200 at once."),
-            "before": ("--before", 0, "Only what follows this position."),
+            "limit": ("--limit", 20, "Maximum number, up to 200."),
+            "before": ("--before", 0, "Only conversations older than this position (from --json)."),
         },
         "snooze": {
             "seconds": ("--seconds", None, "For this long."),
             "until": ("--until", "", "Until this time, as `2026-01-05T09:00:00Z`."),
         },
         "unread": {
-            "is_read": ("--read", False, "The other way round: you have read them."),
+            "is_read": ("--read", False, "Mark them as read instead."),
         },
         "put_away": {
             "is_undone": ("--undo", False, "Show them again."),
@@ -278,24 +265,24 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
             "state": ("--state", "", "Only these: `queued`, `parked` or `sent`; else what has not left."),
         },
         "outbox_retry": {
-            "is_unsent": ("--not-sent", False, "You have looked: it is not there. Send it without looking again."),
+            "is_unsent": ("--not-sent", False, "You have checked that it was not sent: do not ask the service."),
         },
         "export": {
             "mailbox": ("--mailbox", "inbox", "The mailbox."),
             "after": ("--after", 0, "Only sequence numbers above this."),
-            "limit": ("--limit", 500, "At most this many."),
+            "limit": ("--limit", 500, "Maximum number."),
             "channel": ("--channel", "", "Only this channel."),
             "source": ("--source", "", "Only from this source."),
             "sender": ("--sender", "", "Only from this sender: the id or the name."),
             "since": ("--since", "", "Only what was received at this time or later, as ISO 8601."),
             "until": ("--until", "", "Only what was received before this time, as ISO 8601."),
-            "ledger": ("--with-ledger", False, "With the ledger of each message, and the replies to it."),
+            "ledger": ("--with-ledger", False, "Include each message's ledger and replies."),
         },
         "rules_test": {
             "since": ("--since", 604800.0, "How far back, in seconds."),
-            "limit": ("--limit", 1000, "At most this many messages, the newest."),
+            "limit": ("--limit", 1000, "Maximum number of messages, newest first."),
             "rule": ("--rule", "", "Only this rule."),
-            "all": ("--all", False, "Also messages and rules that do not fit, and why."),
+            "all": ("--all", False, "Include messages and rules that do not match, and why."),
         },
         "rules_try": {
             "since": ("--since", 604800.0, "How far back, in seconds."),
@@ -303,22 +290,22 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
         "actions": {
             "state": ("--state", "", "Only those in this state, such as waiting."),
             "message": ("--message", "", "Only those about this message."),
-            "limit": ("--limit", 50, "At most this many, and 200 at once."),
+            "limit": ("--limit", 50, "Maximum number, up to 200."),
         },
         "confirm": {
             "yes": ("--yes", True, "False declines it."),
         },
         "run_now": {
-            "rule": ("--rule", "", "As this rule says."),
-            "agent": ("--agent", "", "The agent that runs."),
-            "workdir": ("--workdir", "", "The folder it works in; else one of its own."),
+            "rule": ("--rule", "", "Use this rule's agent, tools and prompt."),
+            "agent": ("--agent", "", "The agent to run."),
+            "workdir": ("--workdir", "", "The folder it works in (default: one of its own)."),
             "prompt": ("--prompt", "", "What to do; {{content}} becomes the message."),
             "key": ("--key", "", "Asked again with the same key it is done once."),
         },
         "runs": {
             "running": ("--running", None, "True: only those that are going on. False: only those that are over."),
             "message": ("--message", "", "Only those about this message."),
-            "limit": ("--limit", 20, "At most this many, and 200 at once."),
+            "limit": ("--limit", 20, "Maximum number, up to 200."),
         },
         "run_output": {
             "after": ("--after", 0, "Only what follows this line."),

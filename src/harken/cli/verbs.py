@@ -25,14 +25,12 @@ FC = TypeVar("FC", bound=Callable[..., Any] | click.Command)
 
 FIRST: Final = ("up", "connect", "doctor", "send", "list", "read", "reply", "status", "watch", "open")
 START: Final = (
-    ("up", "start it in the background"),
     ("connect", "connect your agents"),
     ("doctor --live", "prove that messages reach them"),
     ('send "the build is red" --from ci-bot', "send the first message"),
-    ("status", "what waits, agents, sources"),
-    ("watch", "see what comes, as it comes"),
-    ("open", "the page in the browser"),
-    ("demo", "all of it in a minute"),
+    ("open", "see your inbox in the browser"),
+    ("status", "see what needs you"),
+    ("demo", "see it all work in a minute"),
 )
 TAB_CHARS, WHOLE_CHARS = 45, 200  # how much of a verb's help is shown at the Tab key, and in a list of commands
 SETTINGS: Final[Mapping[str, Any]] = MappingProxyType({"max_content_width": 100, "help_option_names": ["--help", "-h"]})
@@ -74,7 +72,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "Sources": {
             "source": "source:source",
         },
-        "Looking": {
+        "Inspect": {
             "watch": "watch.command:watch",
             "status": "look:status",
             "stats": "look:stats",
@@ -91,7 +89,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "doctor": "connect:doctor",
             "probe": "connect:probe",
         },
-        "Who may reach what": {
+        "Trust": {
             "allow": "access:allow",
             "deny": "access:deny",
             "pair": "access:pair",
@@ -99,7 +97,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "unmute": "access:unmute",
             "token": "access:token",
         },
-        "Running": {
+        "Run Harken": {
             "up": "lifecycle:up",
             "down": "lifecycle:down",
             "serve": "serve:serve",
@@ -157,7 +155,7 @@ def lists(group: click.Group, name: str = "list") -> None:
                 command.invoke(inner)
 
     group.callback = run
-    group.help = f"{group.help}\n\nWithout a command it does what `{group.name} {name}` does."
+    group.help = f"{group.help}\n\nWithout a command, it does the same as `{group.name} {name}`."
     group.invoke_without_command, group.no_args_is_help = True, False
     group.params += verb_options()
 
@@ -237,7 +235,7 @@ def verb_options() -> list[click.Parameter]:
             ["--home"],
             metavar="DIR",
             type=click.Path(file_okay=False),
-            help="Harken's folder; else HARKEN_HOME, else ~/.harken.",
+            help="Harken's home folder (default: HARKEN_HOME, or ~/.harken).",
         ),
     ]
 
@@ -294,9 +292,9 @@ class Verbs(click.Group):
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.pass_context
 def harken(context: click.Context, /, **_options: object) -> None:
-    """The inbox of coding agents.
+    """An inbox for coding agents.
 
-    Messages from people, machines and agents are stored once and given to the right agent session.
+    Delivers messages from people, machines and agents to the right agent session.
     """
     if context.invoked_subcommand is None:
         asked = invocation(context)
@@ -305,7 +303,7 @@ def harken(context: click.Context, /, **_options: object) -> None:
 
 def show_start(asked: Invocation) -> None:
     """Print how to begin."""
-    asked.screen.line("Harken, the inbox of coding agents. To begin:")
+    asked.screen.line("Harken, an inbox for coding agents. To get started:")
     asked.screen.table([(at_home(f"harken {words}"), about) for words, about in START])
     asked.screen.hint("Every command: harken --help")
 

@@ -23,7 +23,7 @@ NAME_WIDTH = 20
 @verb_option("questions", "mailbox", shell_complete=completer("mailboxes"))
 @verb_option("questions", "limit", show_default=True)
 def waiting(asked: Invocation, *, mailbox: str, limit: int) -> None:
-    """Answer with `harken reply ID TEXT`. What needs no answer is taken off the list by `harken waiting done ID`."""
+    """Answer with `harken reply ID TEXT`, or take a question off the list with `harken waiting done ID`."""
     found = asked.ask("questions", mailbox=mailbox, limit=limit)
     if asked.as_json:
         asked.print_json(found)

@@ -45,7 +45,7 @@ class Access:
         return await self._decide(caller, "deny senders", sender, source, Trust.UNKNOWN)
 
     def pair(self, caller: Caller) -> tuple[str, datetime]:
-        """Make a code that admits the one sender who sends it."""
+        """Make a code that allows the sender who sends it."""
         caller.require_owner("pair senders")
         return self._pairings.begin()
 

@@ -410,7 +410,7 @@ def systemd_unit(daemon: ServiceCommand) -> str:
     command = " ".join(_quoted(word).replace("$", "$$") for word in daemon.command)
     return _marked(
         "[Unit]\n"
-        f"Description=Harken, the inbox of coding agents ({_plain(daemon.home)})\n"
+        f"Description=Harken, an inbox for coding agents ({_plain(daemon.home)})\n"
         f"StartLimitIntervalSec={GIVE_UP_SECONDS}\n"
         f"StartLimitBurst={MAX_STARTS}\n"
         "\n[Service]\n"

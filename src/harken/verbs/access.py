@@ -19,26 +19,26 @@ _LONGEST_MUTE_SECONDS = 10 * 365 * 86_400.0
 
 
 class Allow(Arguments):
-    """Let a sender reach sessions."""
+    """Let a sender's messages reach your agents."""
 
     sender: Annotated[str, about("The sender's id.")]
-    source: Annotated[str, about("Only where it comes from this source.")] = "*"
-    as_owner: Annotated[bool, about("Treat their word as yours.")] = False
+    source: Annotated[str, about("Only for messages from this source.")] = "*"
+    as_owner: Annotated[bool, about("Treat their messages as yours.")] = False
 
 
 class Deny(Arguments):
-    """Let a sender only be counted: stored, and shown when asked for."""
+    """Only store and count a sender's messages."""
 
     sender: Annotated[str, about("The sender's id.")]
-    source: Annotated[str, about("Only where it comes from this source.")] = "*"
+    source: Annotated[str, about("Only for messages from this source.")] = "*"
 
 
 class Pair(Arguments):
-    """Make a code that admits the one sender who sends it."""
+    """Make a code that allows the sender who sends it."""
 
 
 class MuteName(Arguments):
-    """Keep a channel, sender or session from being pushed to. What comes is stored all the same."""
+    """Mute a channel, sender or session. Its messages are still stored."""
 
     kind: Annotated[str, about("channel, sender or session.")]
     name: Annotated[str, about("Its name.")]
@@ -115,7 +115,7 @@ class ListBrowsers(Arguments):
 
 
 class SignOut(Arguments):
-    """Sign browsers out of the page. What is open in them ends too."""
+    """Sign browsers out of the page, also where it is open."""
 
     browsers: Annotated[list[str], about("Their ids.")] = msgspec.field(default_factory=list)
     is_all: Annotated[bool, about("Every browser.", flag="--all")] = False

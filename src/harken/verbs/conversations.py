@@ -17,21 +17,21 @@ _NAMED: Final = about("The newest message of each that you know of; one with som
 
 
 class ListConversations(Arguments):
-    """Show conversations, the newest first: a chat, a thread, a pull request, an alert with its repeats."""
+    """Show conversations, newest first: chats, threads, pull requests, alerts with their repeats."""
 
     view: Annotated[str, about("Which: `open`, `unread`, `for-you`, `snoozed`, `done` or `sent`.")] = "open"
-    limit: Annotated[int, about(f"At most this many, and {MAX_LISTED} at once.")] = 20
-    before: Annotated[int, position("Only what follows this position.")] = 0
+    limit: Annotated[int, about(f"Maximum number, up to {MAX_LISTED}.")] = 20
+    before: Annotated[int, position("Only conversations older than this position (from --json).")] = 0
 
 
 class FinishConversations(Arguments):
-    """Be done with conversations: they leave your list until somebody writes in them. For agents nothing changes."""
+    """Mark conversations as done: they leave your list until somebody writes in them. Agents are not affected."""
 
     refs: Annotated[list[str], _NAMED]
 
 
 class SnoozeConversations(Arguments):
-    """Put conversations off, for three hours if you do not say how long. What is said in one brings it back before."""
+    """Snooze conversations, for three hours by default. A new message brings one back earlier."""
 
     refs: Annotated[list[str], _NAMED]
     seconds: Annotated[
@@ -41,16 +41,16 @@ class SnoozeConversations(Arguments):
 
 
 class ReopenConversations(Arguments):
-    """Put conversations back into your list: undo `done` and `snooze`."""
+    """Put conversations back into your list (undoes `done` and `snooze`)."""
 
     refs: Annotated[list[str], about("A message of each.")]
 
 
 class MarkConversations(Arguments):
-    """Let conversations count as unread until you read them again."""
+    """Mark conversations as unread."""
 
     refs: Annotated[list[str], about("A message of each.")]
-    is_read: Annotated[bool, about("The other way round: you have read them.", flag="--read")] = False
+    is_read: Annotated[bool, about("Mark them as read instead.", flag="--read")] = False
 
 
 async def _conversations(context: CallContext, a: ListConversations) -> object:

@@ -36,27 +36,27 @@ from harken.verbs.verb import (
     tool_of,
 )
 
-_AT_MOST_SHOWN: Final = about(f"At most this many, and {MAX_PAGE} at once.")
-_AT_MOST_TAKEN: Final = about(f"At most this many, and {MAX_OFFER} at once.")
-_READS_AS: Final = about("Read as this consumer; else as yourself.")
+_AT_MOST_SHOWN: Final = about(f"Maximum number, up to {MAX_PAGE}.")
+_AT_MOST_TAKEN: Final = about(f"Maximum number, up to {MAX_OFFER}.")
+_READS_AS: Final = about("Read as this consumer (default: you).")
 _LONGEST_NAME: Final = 120  # of a consumer: a task's has most
 
 
 class Send(Arguments):
-    """Send a message, and say what will happen to it."""
+    """Send a message, and see what will happen to it."""
 
     text: Annotated[str, about("What to say.")]
-    sender: Annotated[str | None, about("Who it is from; else you.", flag="--from")] = None
-    channel: Annotated[str, about("The channel it belongs to.")] = ""
-    to: Annotated[str, about("The mailbox; else routes decide.")] = ""
+    sender: Annotated[str | None, about("The sender (default: you).", flag="--from")] = None
+    channel: Annotated[str, about("The channel.")] = ""
+    to: Annotated[str, about("The mailbox (default: decided by routes).")] = ""
     priority: Annotated[str, about("high, normal or low.")] = "normal"
     conversation: Annotated[str, about("The conversation it belongs to.")] = ""
-    upstream_id: Annotated[str, about("Your own id: sent again with the same id it is stored once.", flag="--id")] = ""
-    as_file: Annotated[bool, about("To a task: put the text into a file in its folder, and name that.")] = False
+    upstream_id: Annotated[str, about("Your own id; a message with the same id is stored once.", flag="--id")] = ""
+    as_file: Annotated[bool, about("For a task: save the text as a file in its folder, and send its name.")] = False
 
 
 class List(Arguments):
-    """Show the newest messages, the newest last."""
+    """Show the newest messages, newest last."""
 
     mailbox: Annotated[str, about("Only this mailbox.")] = ""
     channel: Annotated[str, about("Only this channel.")] = ""
@@ -66,7 +66,7 @@ class List(Arguments):
 
 
 class Read(Arguments):
-    """Show a message, who has it, and the replies to it; or a part of a long text."""
+    """Show a message, who has read it, and the replies; or part of a long text."""
 
     ref: Annotated[str, about("A message id, its beginning, or #seq.")]
     offset: Annotated[Annotated[int, msgspec.Meta(ge=0)] | None, about("Only the text, from this character on.")] = None
@@ -76,7 +76,7 @@ class Read(Arguments):
 
 
 class Pull(Arguments):
-    """Take what is unread."""
+    """Take unread messages."""
 
     consumer: Annotated[str, _READS_AS] = ""
     channel: Annotated[str, about("Only this channel.")] = ""
@@ -86,7 +86,7 @@ class Pull(Arguments):
 
 
 class Wait(Arguments):
-    """Take what is unread, waiting for it."""
+    """Wait for unread messages, and take them."""
 
     consumer: Annotated[str, _READS_AS] = ""
     timeout: Annotated[float, about("Seconds to wait; at most 55 are waited.")] = 50
@@ -103,11 +103,11 @@ class Ack(Arguments):
     """Mark messages as seen without taking them."""
 
     refs: Annotated[list[str], about("Message ids, #seq or delivery ids.")]
-    consumer: Annotated[str, about("For this consumer; else for you.")] = ""
+    consumer: Annotated[str, about("For this consumer (default: you).")] = ""
 
 
 class Search(Arguments):
-    """Find messages that contain all the words, the newest first."""
+    """Find messages that contain all the words, newest first."""
 
     text: Annotated[str, about("The words.")]
     mailbox: Annotated[str, about("Only this mailbox.")] = ""
@@ -167,7 +167,7 @@ WAIT_FORMS: Final = MessageForms(json=(shapes.offer, shapes.cut_offer), tool=(re
 
 
 async def pull(context: AnyCall, a: Pull) -> PullResult:
-    """Take what is unread."""
+    """Take unread messages."""
     pulled = await context.inbox.pull(
         await context.read_as(a.consumer, must_exist=a.peek),
         limit=a.limit,
@@ -194,7 +194,7 @@ async def _inbox_pull(call: ToolCall, a: Pull) -> ToolAnswer:
 
 
 async def wait(context: AnyCall, a: Wait) -> PullResult:
-    """Take what is unread, waiting for it."""
+    """Wait for unread messages, and take them."""
     pulled = await context.inbox.wait(
         await context.read_as(a.consumer),
         timeout_seconds=a.timeout,
@@ -367,41 +367,41 @@ MESSAGE_VERBS: Final = (
 )
 
 
-_OF_SOURCE: Final = about("Of this source, when several have the channel.")
+_OF_SOURCE: Final = about("The source, if several have the channel.")
 
 
 class ListChannels(Arguments):
-    """Show the channels that messages came through, the last active first."""
+    """Show the channels that have messages, the last active first."""
 
-    limit: Annotated[int, about(f"At most this many, and {MAX_LISTED} at once.")] = 20
+    limit: Annotated[int, about(f"Maximum number, up to {MAX_LISTED}.")] = 20
 
 
 class ShowChannel(Arguments):
-    """Show the newest messages of a channel, or of all of them; the newest last."""
+    """Show the newest messages of one channel, or of all, newest last."""
 
     channel: Annotated[str, about("The channel; all of them when empty.")] = ""
     source: Annotated[str, _OF_SOURCE] = ""
-    limit: Annotated[int, about(f"At most this many, and {MAX_SHOWN} at once.")] = 20
+    limit: Annotated[int, about(f"Maximum number, up to {MAX_SHOWN}.")] = 20
 
 
 class AckChannel(Arguments):
-    """Mark what is in a channel, or in all of them, as seen by you."""
+    """Mark the messages of one channel, or of all, as seen by you."""
 
     channel: Annotated[str, about("The channel; all of them when empty.")] = ""
     source: Annotated[str, _OF_SOURCE] = ""
 
 
 class InjectChannel(Arguments):
-    """Hand the 10 most recent channel messages to an agent: between two tool calls, or with its next prompt."""
+    """Pass the 10 newest channel messages to an agent, between two tool calls or with its next prompt."""
 
     channel: Annotated[str, about("Of this channel; of all that go with prompts when empty.")] = ""
     source: Annotated[str, _OF_SOURCE] = ""
-    to: Annotated[str, about("The mailbox; else `inbox`.")] = ""
+    to: Annotated[str, about("The mailbox (default: `inbox`).")] = ""
     key: Annotated[str, about("Asked again with the same key it is done once.")] = ""
 
 
 class ClearChannel(Arguments):
-    """Hide what a channel holds now from channels and prompts. It stays in its mailbox, and can be listed and found."""
+    """Hide a channel's current messages from channels and prompts. You can still list and search them."""
 
     channel: Annotated[str, about("The channel.")] = ""
     source: Annotated[str, _OF_SOURCE] = ""

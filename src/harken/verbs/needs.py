@@ -145,11 +145,11 @@ def _strangers(conversations: Sequence[ConversationSummary], decided: Collection
 
 
 class GetStatus(Arguments):
-    """Show the daemon, sessions, consumers, what waits and what is parked."""
+    """Show what needs you, your agents and your sources."""
 
 
 class ListNeeds(Arguments):
-    """Show what needs you, the oldest first: rules that ask, questions, replies, sources, unknown senders."""
+    """Show what needs you, oldest first: rules that ask, questions, failed replies, sources, unknown senders."""
 
 
 class PutAway(Arguments):

@@ -11,14 +11,14 @@ from harken.verbs.verb import AnyCall, Arguments, CallContext, ToolArgument, Ver
 
 
 class ListQuestions(Arguments):
-    """Show what was asked and not answered, the oldest first."""
+    """Show unanswered questions, oldest first."""
 
     mailbox: Annotated[str, about("Only this mailbox.")] = ""
-    limit: Annotated[int, about(f"At most this many, and {MAX_LISTED} at once.")] = 50
+    limit: Annotated[int, about(f"Maximum number, up to {MAX_LISTED}.")] = 50
 
 
 class SettleQuestions(Arguments):
-    """Say that messages need no answer, or have got one elsewhere. Nobody is reminded of them any more."""
+    """Mark questions as needing no answer, or as answered elsewhere. Reminders stop."""
 
     refs: Annotated[list[str], about("The messages.")]
 
@@ -45,7 +45,7 @@ QUESTION_VERBS: Final = (
 
 
 class Reply(Arguments):
-    """Answer a message where it came from."""
+    """Answer a message in the conversation it came from."""
 
     ref: Annotated[str, about("The message.")]
     body: Annotated[str, about("The answer.")]
@@ -53,17 +53,17 @@ class Reply(Arguments):
 
 
 class ListOutbox(Arguments):
-    """Show replies that have not left, or those of one state, the newest first."""
+    """Show replies that have not been sent, or those in one state, newest first."""
 
     state: Annotated[str, about("Only these: `queued`, `parked` or `sent`; else what has not left.")] = ""
 
 
 class RetryReplies(Arguments):
-    """Try replies that could not be sent once more, now."""
+    """Try again to send replies that could not be sent."""
 
     replies: Annotated[list[str], about("The ids of the replies.")]
     is_unsent: Annotated[
-        bool, about("You have looked: it is not there. Send it without looking again.", flag="--not-sent")
+        bool, about("You have checked that it was not sent: do not ask the service.", flag="--not-sent")
     ] = False
 
 

@@ -16,19 +16,17 @@ class Export(Arguments):
 
     mailbox: Annotated[str, about("The mailbox.")] = "inbox"
     after: Annotated[int, position("Only sequence numbers above this.")] = 0
-    limit: Annotated[int, about("At most this many.")] = 500
+    limit: Annotated[int, about("Maximum number.")] = 500
     channel: Annotated[str, about("Only this channel.")] = ""
     source: Annotated[str, about("Only from this source.")] = ""
     sender: Annotated[str, about("Only from this sender: the id or the name.")] = ""
     since: Annotated[str, about("Only what was received at this time or later, as ISO 8601.")] = ""
     until: Annotated[str, about("Only what was received before this time, as ISO 8601.")] = ""
-    ledger: Annotated[bool, about("With the ledger of each message, and the replies to it.", flag="--with-ledger")] = (
-        False
-    )
+    ledger: Annotated[bool, about("Include each message's ledger and replies.", flag="--with-ledger")] = False
 
 
 class Retention(Arguments):
-    """Show how long messages are kept, what is over that, and what happens to it next."""
+    """Show how long messages are kept, and what is over the limits."""
 
 
 class RetentionRun(Arguments):

@@ -31,20 +31,20 @@ _RUN = "The run's id, or the beginning of it."
 
 
 class Rules(Arguments):
-    """Show the rules in force: what each is about, how often it fired, what cannot run, and whether they are paused."""
+    """Show the rules: what each matches, how often it fired, what cannot run, and whether they are paused."""
 
 
 class ReloadRules(Arguments):
-    """Put the file of rules in force. With a fault in it, the rules stay as they were."""
+    """Load the rules file. If it has a mistake, the rules stay as they were."""
 
 
 class TestRules(Arguments):
-    """Try the rules in force on stored messages: which would fire, and why not. Nothing is run."""
+    """Test the rules on stored messages: which would fire, and why not. Runs nothing."""
 
     since: Annotated[float, msgspec.Meta(gt=0, le=86_400 * 3_660, description="How far back, in seconds.")] = A_WEEK
-    limit: Annotated[int, about("At most this many messages, the newest.")] = 1_000
+    limit: Annotated[int, about("Maximum number of messages, newest first.")] = 1_000
     rule: Annotated[str, about("Only this rule.")] = ""
-    all: Annotated[bool, about("Also messages and rules that do not fit, and why.")] = False
+    all: Annotated[bool, about("Include messages and rules that do not match, and why.")] = False
 
 
 class TryRule(Arguments):
@@ -67,17 +67,17 @@ class RemoveRule(Arguments):
 
 
 class ExplainRules(Arguments):
-    """Say what each rule made of a message when it came, and what it would make of it now."""
+    """Show what each rule did with a message when it arrived, and would do with it now."""
 
     message: Annotated[str, about("The message.")]
 
 
 class PauseRules(Arguments):
-    """Let no rule fire, and start no run of one, until `resume`. Messages keep arriving, and runs that began go on."""
+    """Pause all rules until `resume`. Messages still arrive, and runs in progress continue."""
 
 
 class ResumeRules(Arguments):
-    """Let rules fire again. What came meanwhile was judged, and stays held back."""
+    """Resume the rules. They do not catch up on messages that arrived meanwhile."""
 
 
 class ListActions(Arguments):
@@ -85,7 +85,7 @@ class ListActions(Arguments):
 
     state: Annotated[str, about("Only those in this state, such as waiting.")] = ""
     message: Annotated[str, about("Only those about this message.")] = ""
-    limit: Annotated[int, about(f"At most this many, and {MAX_LISTED} at once.")] = 50
+    limit: Annotated[int, about(f"Maximum number, up to {MAX_LISTED}.")] = 50
 
 
 class Confirm(Arguments):
@@ -99,28 +99,28 @@ class RunNow(Arguments):
     """Start an agent on a message."""
 
     message: Annotated[str, about("The message: its id, or its number in `inbox`.")]
-    rule: Annotated[str, about("As this rule says.")] = ""
-    agent: Annotated[str, about("The agent that runs.")] = ""
+    rule: Annotated[str, about("Use this rule's agent, tools and prompt.")] = ""
+    agent: Annotated[str, about("The agent to run.")] = ""
     tools: Annotated[list[str], about("What it may use; tools that only read files when empty.")] = msgspec.field(
         default_factory=list
     )
-    workdir: Annotated[str, about("The folder it works in; else one of its own.")] = ""
+    workdir: Annotated[str, about("The folder it works in (default: one of its own).")] = ""
     prompt: Annotated[str, about("What to do; {{content}} becomes the message.")] = ""
     key: Annotated[str, about("Asked again with the same key it is done once.")] = ""
 
 
 class ListRuns(Arguments):
-    """Show the newest runs, the newest first: state, rule, message, agent, time and answer."""
+    """Show the newest runs first: state, rule, message, agent, time and answer."""
 
     running: Annotated[bool | None, about("True: only those that are going on. False: only those that are over.")] = (
         None
     )
     message: Annotated[str, about("Only those about this message.")] = ""
-    limit: Annotated[int, about(f"At most this many, and {MAX_LISTED} at once.")] = 20
+    limit: Annotated[int, about(f"Maximum number, up to {MAX_LISTED}.")] = 20
 
 
 class ShowRun(Arguments):
-    """Show a run: its message, the tools it had, what it was denied, the files it changed, and its answer."""
+    """Show a run: its message, tools, denied calls, changed files and answer."""
 
     run: Annotated[str, about(_RUN)]
 
@@ -134,7 +134,7 @@ class FollowRun(Arguments):
 
 
 class AbortRun(Arguments):
-    """End a run, its agent and everything that it started; or an action that waits to be run."""
+    """End a run and everything it started, or cancel an action that waits to run."""
 
     run: Annotated[str, about("The run's id, or that of the action.")]
 

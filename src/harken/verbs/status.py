@@ -12,9 +12,9 @@ from harken.verbs.verb import AnyCall, Arguments, CallContext, ToolAnswer, ToolC
 
 
 class Stats(Arguments):
-    """Count what waits for a consumer."""
+    """Count a consumer's unread messages."""
 
-    consumer: Annotated[str, about("For this consumer; else for you.")] = ""
+    consumer: Annotated[str, about("For this consumer (default: you).")] = ""
 
 
 class Mailboxes(Arguments):
@@ -37,11 +37,11 @@ class ReadJournal(Arguments):
     """Give events of the journal."""
 
     after: Annotated[int, position("Only events above this number; -1 for those still to come.")] = 0
-    limit: Annotated[int, about("At most this many.")] = 500
+    limit: Annotated[int, about("Maximum number.")] = 500
 
 
 class SourceList(Arguments):
-    """Show each source: whether it is listened to and why not, the last message, counts per channel."""
+    """Show each source: its state, the last message, counts per channel."""
 
 
 class Reload(Arguments):

@@ -62,10 +62,10 @@ class TaskNew(Arguments):
 
     title: Annotated[str, about("What it is about.")]
     dir: Annotated[str, about("Its folder, as a whole path.")]
-    id: Annotated[str, about("Its id; else made from the title.")] = ""
+    id: Annotated[str, about("Its id (default: made from the title).")] = ""
     repo: Annotated[str, about("The git repository it belongs to.")] = ""
     branch: Annotated[str, about("Its git branch.")] = ""
-    agent: Annotated[str, about("The agent that does it.")] = ""
+    agent: Annotated[str, about("The agent to use.")] = ""
     has_worktree: Annotated[bool, about("The folder is a git worktree made for it.")] = False
     links: Annotated[list[str], about("Tasks that become its peers.")] = msgspec.field(default_factory=list)
     prompt: Annotated[str, about("What to do: the first message in its mailbox, from you.")] = ""
@@ -76,22 +76,22 @@ class TaskMake(Arguments):
 
     title: Annotated[str, about("What it is about.")]
     folder: Annotated[str, about("The repository or folder, as a whole path; ~ is your home.")]
-    id: Annotated[str, about("Its id; else made from the title.")] = ""
-    agent: Annotated[str, about("The agent that does it.")] = ""
+    id: Annotated[str, about("Its id (default: made from the title).")] = ""
+    agent: Annotated[str, about("The agent to use.")] = ""
     links: Annotated[list[str], about("Tasks that become its peers.")] = msgspec.field(default_factory=list)
     prompt: Annotated[str, about("What to do: the first message in its mailbox, from you.")] = ""
-    branch: Annotated[str, about("The new branch; else task/ID.")] = ""
-    start: Annotated[str, about("Where the branch begins; else at HEAD.", flag="--from")] = ""
+    branch: Annotated[str, about("The new branch (default: task/ID).")] = ""
+    start: Annotated[str, about("Where the branch starts (default: HEAD).", flag="--from")] = ""
     is_here: Annotated[bool, about("Use the folder as it is, without a worktree.", flag="--here")] = False
-    is_trusted: Annotated[bool, about("Let git run programs that its settings name.", flag="--trust-repository")] = (
-        False
-    )
+    is_trusted: Annotated[
+        bool, about("Let git run programs that the repository's settings name.", flag="--trust-repository")
+    ] = False
 
 
 class TaskList(Arguments):
     """Show the tasks: state, unread messages, title and folder."""
 
-    all: Annotated[bool, about("Those that are done too.")] = False
+    all: Annotated[bool, about("Include tasks that are done.")] = False
 
 
 class TaskShow(Arguments):
@@ -101,14 +101,14 @@ class TaskShow(Arguments):
 
 
 class TaskLink(Arguments):
-    """Make tasks peers: their agents can send each other messages."""
+    """Link tasks, so that their agents can message each other."""
 
     task: Annotated[str, about("One task.")]
     other: Annotated[str, about("The other.")]
 
 
 class TaskUnlink(Arguments):
-    """Let tasks no longer be peers."""
+    """Unlink tasks."""
 
     task: Annotated[str, about("One task.")]
     other: Annotated[str, about("The other.")]
@@ -127,28 +127,28 @@ class TaskRemove(Arguments):
 
 
 class SendToTask(Arguments):
-    """Send a message to a task, and say what will happen to it."""
+    """Send a message to a task, and see what will happen to it."""
 
     task_id: Annotated[str, about("The task.")]
     body: Annotated[str, about("What to say, in Markdown.")]
     priority: Annotated[str, about("high, normal or low.")] = "normal"
-    key: Annotated[str, about("Your own id: sent again with the same id it is stored once.", flag="--id")] = ""
-    as_file: Annotated[bool, about("Put the text into a file in the task's folder, and name that.")] = False
+    key: Annotated[str, about("Your own id; a message with the same id is stored once.", flag="--id")] = ""
+    as_file: Annotated[bool, about("Save the text as a file in the task's folder, and send its name.")] = False
 
 
 class SendToPeer(Arguments):
     """Send a message to a peer of your task."""
 
     body: Annotated[str, about("What to say, in Markdown.")]
-    peer: Annotated[str, about("Which peer, when there are several.")] = ""
+    peer: Annotated[str, about("Which peer, if there are several.")] = ""
     priority: Annotated[str, about("high, normal or low.")] = "normal"
-    key: Annotated[str, about("Your own id: sent again with the same id it is stored once.", flag="--id")] = ""
+    key: Annotated[str, about("Your own id; a message with the same id is stored once.", flag="--id")] = ""
     cwd: Annotated[str, about("The folder that says which task is yours.")] = ""
-    as_file: Annotated[bool, about("Put the text into a file in the task's folder, and name that.")] = False
+    as_file: Annotated[bool, about("Save the text as a file in the task's folder, and send its name.")] = False
 
 
 class CheckInbox(Arguments):
-    """Take what a task has not seen, what is urgent first."""
+    """Take a task's unread messages, urgent ones first."""
 
     task_id: Annotated[str, about(f"The task; {_OWN}")] = ""
     peek: Annotated[bool, about("Look without taking.")] = False
@@ -156,7 +156,7 @@ class CheckInbox(Arguments):
 
 
 class InboxStatus(Arguments):
-    """Count what a task has not seen."""
+    """Count a task's unread messages."""
 
     task_id: Annotated[str, about(f"The task; {_OWN}")] = ""
     cwd: Annotated[str, about("The folder that says which task is yours.")] = ""

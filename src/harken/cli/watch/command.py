@@ -36,18 +36,18 @@ ONLY = "only_"
     "named",
     multiple=True,
     shell_complete=completer("channels"),
-    help="Only this channel; may be repeated.",
+    help="Only this channel; can be repeated.",
 )
 @click.option("--source", default="", help="Only messages from this source.")
-@click.option("--all", "has_all", is_flag=True, help="Messages to tasks too, not only those to you.")
-@click.option("--quiet", is_flag=True, help="No lines: a toast on the desktop for what arrives, one for a burst.")
-@click.option("--once", is_flag=True, help="Print how things stand, and end.")
+@click.option("--all", "has_all", is_flag=True, help="Include messages to tasks.")
+@click.option("--quiet", is_flag=True, help="Print nothing; show toasts on the desktop instead.")
+@click.option("--once", is_flag=True, help="Print the current state, and exit.")
 def watch(asked: Invocation, *, named: tuple[str, ...], source: str, has_all: bool, **how: bool) -> None:
-    """Watch what arrives, what waits for your answer and what agents do by themselves.
+    """Watch messages, open questions and runs live.
 
-    On a terminal keys answer, end and mark; press ? there to see them. Esc ends the run that is chosen, q leaves.
+    In a terminal, press ? for the keys and q to quit.
 
-    Into a pipe it prints one line for each thing that happens; with --json the event of the journal.
+    In a pipe, it prints one line per event; with --json, the journal event.
     """
     shortcuts = [key.removeprefix(ONLY) for key, is_on in how.items() if key.startswith(ONLY) and is_on]
     wanted = WatchFilter(channels=frozenset((*named, *shortcuts)), source=source, has_all=has_all)
@@ -77,7 +77,7 @@ def _channel_flags() -> list[click.Parameter]:
         click.Option(
             [f"--{channel}", f"{ONLY}{channel}"],
             is_flag=True,
-            help=f"Only the channel {channel}; may be one of several.",
+            help=f"Only the channel {channel}; can be combined.",
         )
         for channel in found
     ]

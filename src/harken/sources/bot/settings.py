@@ -207,7 +207,7 @@ class BotSetup(SourceSetup):
     kind = default_name = KIND
     needed = ("app_id", "tenant", "secret")
     options = options_of(BotSettings)
-    help_text = "Add a bot that people write to in Teams; its name is bot unless you say so."
+    help_text = "Add a bot that people write to in Teams (default name: bot)."
 
     def ask(self, name: str, values: SetupValues, context: SetupContext) -> SetupValues:
         """Tell the person what is needed, and ask for what is missing."""

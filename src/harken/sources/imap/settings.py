@@ -158,7 +158,7 @@ class ImapSettings(SourceSettings, frozen=True, kw_only=True):
         int | None,
         SettingKey("Its port, such as 993; else the usual one.", wanted=_PORT, metavar="PORT", least=1, most=LAST_PORT),
     ] = None
-    security: Annotated[Security, SettingKey("tls unless you say so.", flag="--security")] = TLS
+    security: Annotated[Security, SettingKey("Default: tls.", flag="--security")] = TLS
     user: Annotated[str, SettingKey("The name you sign in with, often the address.", metavar="NAME")]
     password: Annotated[str, SettingKey(f"The password: {WHERE_KEPT}.", metavar="REF", is_secret=True)] = ""
     token: Annotated[
@@ -190,10 +190,8 @@ class ImapSettings(SourceSettings, frozen=True, kw_only=True):
     smtp_port: Annotated[
         int | None, SettingKey("Its port, such as 465.", wanted=_PORT, metavar="PORT", least=1, most=LAST_PORT)
     ] = None
-    smtp_security: Annotated[Security | None, SettingKey("tls unless you say so.", flag="--smtp-security")] = None
-    smtp_auth: Annotated[
-        Literal["login", "none"] | None, SettingKey("login unless you say so.", flag="--smtp-auth")
-    ] = None
+    smtp_security: Annotated[Security | None, SettingKey("Default: tls.", flag="--smtp-security")] = None
+    smtp_auth: Annotated[Literal["login", "none"] | None, SettingKey("Default: login.", flag="--smtp-auth")] = None
     address: Annotated[
         str,
         SettingKey(
@@ -309,7 +307,7 @@ class ImapSetup(SourceSetup):
     default_name = "mail"
     needed = ("host", "user")
     options = options_of(ImapSettings)
-    help_text = "Add a mail account; its name is mail unless you say so."
+    help_text = "Add a mail account (default name: mail)."
 
     def missing(self, values: SetupValues) -> str:
         """Return what an account cannot do without."""

@@ -92,7 +92,7 @@ class McpSettings(SourceSettings, frozen=True, kw_only=True):
             only=_OVER_HTTP,
         ),
     ] = ""
-    transport: Annotated[McpTransport, SettingKey("http unless you say so.", flag="--transport")] = McpTransport.HTTP
+    transport: Annotated[McpTransport, SettingKey("Default: http.", flag="--transport")] = McpTransport.HTTP
     headers: Annotated[
         dict[str, str],
         SettingKey(

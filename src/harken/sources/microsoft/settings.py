@@ -260,9 +260,7 @@ class AccountSetup(SourceSetup):
                 flag="--agent", key="AGENT", help="As an Agent User, whom a certificate signs in.", value=bool
             ),
         )
-        self.help_text = (
-            f"Add {account.title} of an account at Microsoft; its name is {account.kind} unless you say so."
-        )
+        self.help_text = f"Add {account.title} of a Microsoft account (default name: {account.kind})."
 
     def missing(self, values: SetupValues) -> str:
         """Return what an Agent User cannot do without, or else the id of the app."""

@@ -158,7 +158,7 @@ class WebhookSetup(SourceSetup):
     """How a webhook is set up."""
 
     kind = KIND
-    help_text = "Make an address to post to, and a secret; its name is that of the preset unless you say so."
+    help_text = "Make an address to post to, and a secret (default name: that of the preset)."
 
     def __init__(self) -> None:
         self.options = (

@@ -176,11 +176,11 @@ REMEMBERED_REMOVALS: Final = 16
 MAX_SHORT: Final = 8  # a kind with more options shows first what it needs
 ARGUMENTS: Final = "args"
 _SHARED: Final = (
-    SourceOption(flag="--trust", key="trust", help="Whose word it is.", choices=("known", "unknown")),
+    SourceOption(flag="--trust", key="trust", help="How far its senders are trusted.", choices=("known", "unknown")),
     SourceOption(
         flag="--attention",
         key="attention",
-        help="How far its messages may push.",
+        help="How intrusive its messages may be.",
         choices=("wake", "boundary", "prompt", "count"),
     ),
 )
