@@ -94,7 +94,14 @@ WHERE c.state = 'snoozed' AND c.until > :at ORDER BY c.until, c.last_n LIMIT :li
 """
 BY_KEY = f"{_ROWS} WHERE c.source = ? AND c.thread = ?"
 NAMED = "SELECT source, thread, n FROM thread_messages WHERE id = ? AND role <> 'task'"
-COUNTS = "SELECT iif(state = 'snoozed' AND until <= ?, 'open', state), count(*) FROM conversations GROUP BY 1"
+# How the table makes `state`, from what `conversations_aside` holds: SQLite looks at each row to make a column.
+_ASIDE_STATE = """CASE WHEN triage IN ('done', 'snoozed') AND other_n <= through_n THEN triage
+    WHEN other_n = 0 AND triage <> 'open' THEN 'sent' ELSE 'open' END"""
+COUNTS = f"""
+SELECT {_ASIDE_STATE}, count(*) FROM conversations WHERE triage <> '' OR other_n = 0 GROUP BY 1
+UNION ALL SELECT 'all', count(*) FROM conversations
+"""
+COUNT_DUE = "SELECT count(*) FROM conversations WHERE state = 'snoozed' AND until <= ?"
 NEXT_DUE = "SELECT min(until) FROM conversations WHERE state = 'snoozed' AND until > ?"
 # What was done up to a newer message stays so: a list that was drawn before must not bring it back. What was put off up
 # to a newer one is not done with that: nobody has said so.
@@ -190,10 +197,16 @@ def listed(
     return [*due, *(_read(connection, of_open, rest, at) if len(due) < limit else ())]
 
 
+_ASIDE: Final = tuple(state for state in ConversationState if state is not ConversationState.OPEN)
+
+
 def counts(connection: SqlConnection, at: datetime) -> ConversationCounts:
     """Return how many conversations there are in each state."""
-    rows = connection.execute(COUNTS, (to_micros(at),)).fetchall()
-    by_state = dict.fromkeys(ConversationState, 0) | {ConversationState(state): n for state, n in rows}
+    aside = dict(connection.execute(COUNTS).fetchall())
+    by_state = {state: aside.get(state.value, 0) for state in ConversationState}
+    due = connection.execute(COUNT_DUE, (to_micros(at),)).fetchone()[0]
+    by_state[ConversationState.SNOOZED] -= due
+    by_state[ConversationState.OPEN] = aside["all"] - sum(by_state[state] for state in _ASIDE)
     next_due = connection.execute(NEXT_DUE, (to_micros(at),)).fetchone()[0]
     return ConversationCounts(by_state=by_state, next_due=optional_moment(next_due))
 

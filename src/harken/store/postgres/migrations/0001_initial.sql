@@ -450,6 +450,7 @@ CREATE TABLE conversations (
     PRIMARY KEY (source, thread)
 );
 CREATE INDEX conversations_by_state ON conversations (state, last_n);
+CREATE INDEX conversations_aside ON conversations (triage, other_n, through_n) WHERE triage <> '' OR other_n = 0;
 
 CREATE FUNCTION conversation_grows() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN

@@ -37,6 +37,7 @@ from harken.surfaces.web.page.sidebar import LISTED as HERE
 from harken.surfaces.web.page.sidebar import VIEWS
 
 ROWS: Final = 50
+FIRST_ROWS: Final = 20  # what a screen shows: the rest of the first rows is asked for once these are painted
 _EMPTY: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         "open": ("Nothing left to do", "What comes next appears here by itself."),
@@ -71,13 +72,17 @@ class ConversationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationList:
-    """A part of a list: its rows, where it goes on, and what is said where there are none."""
+    """A part of a list: its rows, where it goes on, and what is said where there are none.
+
+    `is_begun`: what follows is asked for at once.
+    """
 
     view: str
     views: Mapping[str, str]
     counts: Mapping[str, int]
     rows: Sequence[ConversationRow]
     older: int
+    is_begun: bool
     is_first: bool
     next_due: datetime | None
     is_new_here: bool
@@ -122,7 +127,7 @@ class ConversationPages:
         view = request.query_params.get("view", "open")
         if view not in VIEWS:
             raise UserError("There is no such list.", "Go back to: /conversations")
-        listed = await self._listed(request, view)
+        listed = await self._listed(request, view, FIRST_ROWS)
         return await self._pages.page(
             "conversations.html.j2",
             here=HERE,
@@ -133,8 +138,9 @@ class ConversationPages:
 
     async def rows(self, request: Request) -> Response:
         """Answer with the rows of the list as they are now, or with those that follow."""
-        view = request.query_params.get("view", "open")
-        return await self._pages.fragment("conversation_rows.html.j2", listing=await self._listed(request, view))
+        view, is_fill = request.query_params.get("view", "open"), "fill" in request.query_params
+        listed = await self._listed(request, view, ROWS - FIRST_ROWS if is_fill else ROWS)
+        return await self._pages.fragment("conversation_rows.html.j2", listing=listed)
 
     async def triage(self, request: Request) -> Response:
         """Put conversations somewhere, and say how that is undone."""
@@ -189,10 +195,10 @@ class ConversationPages:
         back = {"ref": message.id, "undo": "1"}
         return self._pages.part("done.html.j2", said=said, action="/do/mute", back=back)
 
-    async def _listed(self, request: Request, view: str) -> ConversationList:
+    async def _listed(self, request: Request, view: str, limit: int) -> ConversationList:
         context, now = self._context.call_context(), self._context.clock.now()
         before = number(request.query_params.get("before"))
-        found = await context.conversations.list(view, before=before, limit=ROWS)
+        found = await context.conversations.list(view, before=before, limit=limit)
         counts = await context.conversations.counts()
         title, hint = _EMPTY[view if view in _EMPTY else "open"]
         of = speakers(context.sources())
@@ -201,7 +207,8 @@ class ConversationPages:
             views=VIEWS,
             counts={state.value: count for state, count in counts.by_state.items()},
             rows=[_row(each, of, now, is_allowed_since=context.access.is_allowed_since(each.newest)) for each in found],
-            older=found[-1].position if len(found) >= ROWS else 0,
+            older=found[-1].position if len(found) >= limit else 0,
+            is_begun=limit == FIRST_ROWS,
             is_first=not before,
             next_due=counts.next_due,
             is_new_here=not any(counts.by_state.values()),

@@ -191,6 +191,12 @@
     if (act && (list || page.dataset.conversation || event.key === "z")) { if (list || event.key !== "r" && event.key !== "o") event.preventDefault(); act(); }
   });
 
+  // Fifty rows need their buttons one at a time.
+  for (const kind of ["pointerover", "focusin"]) list?.addEventListener(kind, (event) => {
+    const row = event.target.closest(".row");
+    if (row && !row.querySelector(".row-actions")) row.querySelector(".row-at").before(byId("row-actions").content.cloneNode(true));
+  });
+
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-triage]"), row = event.target.closest(".row");
     if (button) return triage(button.dataset.triage, row ? [row.dataset.ref] : meant(null));

@@ -6,7 +6,7 @@
   const MAX = 12;
   const byId = (id) => document.getElementById(id);
   const dialog = byId("palette"), field = byId("palette-text"), list = byId("palette-list");
-  let offered = [], shown = [], chosen = 0;
+  let offered = [], shown = [], chosen = 0, loaded = Promise.resolve();
 
   // What the page itself can do: the buttons that are there, by their own words.
   function actions() {
@@ -60,7 +60,7 @@
     chosen = 0;
     dialog.showModal();
     draw();
-    load();
+    loaded = load();
   }
 
   function choose(place) {
@@ -80,7 +80,7 @@
   field.addEventListener("keydown", (event) => {
     const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (by) { event.preventDefault(); chosen = Math.min(Math.max(chosen + by, 0), shown.length - 1); draw(); }
-    if (event.key === "Enter" && !event.isComposing) { event.preventDefault(); choose(chosen); }
+    if (event.key === "Enter" && !event.isComposing) { event.preventDefault(); loaded.then(() => { if (dialog.open) choose(chosen); }); } // fast fingers mean what is still on its way
   });
   list.addEventListener("click", (event) => choose([...list.children].indexOf(event.target.closest("li"))));
   document.addEventListener("click", (event) => { if (event.target.closest("[data-palette]")) open(); });
