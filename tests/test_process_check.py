@@ -93,8 +93,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("workers", ["0", "1"])
-@pytest.mark.parametrize("mark", MARKS)
+@pytest.mark.parametrize(("mark", "workers"), [("argument", "1"), ("environment", "0"), ("folder", "0")])
 def test_process_that_is_left_fails_the_run_and_is_named(tmp_path: Path, mark: str, workers: str) -> None:
     """A daemon that stays takes memory, holds a home, and makes the next run slower: nobody looks for it later."""
     folder, arguments, environment = MARKS[mark]
@@ -115,8 +114,7 @@ def test_process_that_is_left_fails_the_run_and_is_named(tmp_path: Path, mark: s
     assert not is_alive(int(pid.read_text()))
 
 
-@pytest.mark.parametrize("workers", ["0", "1"])
-def test_run_that_ends_what_it_starts_passes_and_leaves_no_files(tmp_path: Path, workers: str) -> None:
+def test_run_that_ends_what_it_starts_passes_and_leaves_no_files(tmp_path: Path) -> None:
     """The same with a fixture that lives to the end of the run, and a process that takes a moment to end."""
     text = """
 import os, subprocess, sys, tempfile
@@ -134,7 +132,7 @@ def test_uses_it(lasting):
     assert lasting.poll() is None
 """
     said = tmp_path / "said"
-    ended = run(tmp_path, text.format(said=str(said)), "-n", workers)
+    ended = run(tmp_path, text.format(said=str(said)), "-n", "1")
     assert ended.code == 0, ended.printed
     folders = [Path(line) for line in said.read_text().splitlines()]
     assert len(folders) == 2

@@ -18,7 +18,7 @@ from tests.edge.rig import tree
 from tests.loss.rig import until
 
 
-def test_up_starts_and_says_what_to_try(fresh: Rig) -> None:
+def test_up_starts_one_daemon_of_this_version_and_down_stops_it(fresh: Rig) -> None:
     """The first command of every user ends with a daemon that is ready and what to do next."""
     lines = fresh.ok("up").splitlines()
     assert lines[0].endswith(f"runs now (process {fresh.pid}).")
@@ -34,10 +34,20 @@ def test_up_starts_and_says_what_to_try(fresh: Rig) -> None:
     assert set(again) == {"state", "pid", "version", "url", "home", "port_problem", "store_problem"}
     assert (again["state"], again["pid"], again["home"]) == ("running", fresh.pid, str(fresh.home))
 
+    # Whoever starts a second one by hand is told; whoever merely wants one to be there has what they want.
+    done = fresh.run("serve")
+    assert done.code == 4
+    assert done.err.startswith("harken: Another daemon serves this home.\n  ")
+    assert fresh.run("serve", "--detached").code == 0
 
-def test_down_stops_and_is_content_when_there_is_nothing_to_stop(fresh: Rig) -> None:
-    """`down` is about the outcome: afterwards no daemon runs."""
-    fresh.ok("up")
+    # After an upgrade the old program must not go on serving.
+    old = fresh.pid
+    file = fresh.home / "run" / "daemon.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"version": "0.0.1"}))
+    assert "replaced version 0.0.1" in fresh.ok("up")
+    assert fresh.pid != old
+
+    # `down` is about the outcome: afterwards no daemon runs.
     pid = fresh.pid
     assert fresh.ok("down") == f"Harken stopped (process {pid}).\n"
     assert not is_locked(fresh.home / "run" / "lock")
@@ -102,26 +112,6 @@ def _serving(rig: Rig) -> list[int]:
     return found
 
 
-def test_a_second_daemon_is_a_conflict_in_the_foreground_and_silence_in_the_background(fresh: Rig) -> None:
-    """Whoever starts one by hand is told; whoever merely wants one to be there has what they want."""
-    fresh.ok("up")
-    done = fresh.run("serve")
-    assert done.code == 4
-    assert done.err.startswith("harken: Another daemon serves this home.\n  ")
-    assert fresh.run("serve", "--detached").code == 0
-
-
-def test_a_daemon_of_another_version_is_replaced(fresh: Rig) -> None:
-    """After an upgrade the old program must not go on serving."""
-    fresh.ok("up")
-    old = fresh.pid
-    file = fresh.home / "run" / "daemon.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"version": "0.0.1"}))
-    shown = fresh.ok("up")
-    assert "replaced version 0.0.1" in shown
-    assert fresh.pid != old
-
-
 def test_a_killed_daemon_is_started_again_and_nothing_is_lost(fresh: Rig) -> None:
     """What it leaves behind, an address and a socket file, must not confuse anybody."""
     fresh.ok("send", "before", "--from", "amy")
@@ -140,18 +130,6 @@ def test_a_mistake_in_the_settings_reaches_whoever_needed_the_daemon(fresh: Rig)
         assert "store.max_mesages is not a setting. Did you mean store.max_messages?" in done.err
         assert "Traceback" not in done.err
     assert "max_mesages" in (fresh.home / "logs" / "daemon.log").read_text()
-
-
-def test_everything_works_over_a_loopback_port_too(fresh: Rig) -> None:
-    """Where there are no unix sockets the address names a port and a token instead."""
-    fresh.home.mkdir(mode=0o700)
-    (fresh.home / "config.toml").write_text('[daemon]\ntransport = "tcp"\n')
-    fresh.ok("up")
-    pid = fresh.pid
-    assert (fresh.home / "run" / "address").read_text().startswith("tcp:127.0.0.1:")
-    fresh.ok("send", "over the wire", "--from", "amy")
-    assert "over the wire" in fresh.ok("pull")
-    assert fresh.json("down") == {"state": "stopped", "pid": pid, "pids": [pid]}
 
 
 def test_a_home_that_cannot_be_had_is_said_so(tmp_path: Path) -> None:
