@@ -23,11 +23,11 @@ run: $(VENV)/.installed ## install what is needed and start Harken
 	@$(BIN)/harken up
 	@printf '\nTo have the command harken in this terminal: . %s/activate\n' '$(BIN)'
 
-# Four workers for two cores: many tests wait for a daemon, a browser or a service.
+# Five workers for two cores: a test waits for a daemon, a browser or a service more than half of its time.
 test: $(VENV)/.installed-dev $(INTEROP)/node_modules/.installed ## run the tests (ARGS="-k name" is passed to pytest)
 	@scripts/browser.sh
 	@scripts/dovecot.sh
-	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-hosts: $(VENV)/.installed-dev $(HOSTS)/node_modules/.installed ## run the real agent hosts against a model of our own
 	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -m hosts $(HOSTS) $(ARGS)
