@@ -88,7 +88,8 @@ def _show_agents(screen: Screen, found: Result) -> None:
     """Print the sessions, and what waits for agents."""
     if found["sessions"]:
         screen.line("Agents:")
-        screen.table([_session_row(item) for item in found["sessions"]])
+        has_machines = any(item.get("machine") for item in found["sessions"])
+        screen.table([_session_row(item, has_machines=has_machines) for item in found["sessions"]])
     else:
         is_connected = _has_connections(found["daemon"]["home"])
         screen.hint(f"Agents: {'no session is open' if is_connected else UNCONNECTED}")
@@ -170,10 +171,11 @@ def show_section(screen: Screen, title: str, rows: Sequence[tuple[str, ...]], no
         screen.line(f"{title}: {nothing}")
 
 
-def _session_row(session: Result) -> tuple[str, ...]:
+def _session_row(session: Result, *, has_machines: bool) -> tuple[str, ...]:
     active = f"active {clock_time(session['last_active'])}"
     wake = "can be woken" if session["can_wake"] else session["hindrance"]
-    return (session["consumer"], session["presence"], active, session["session"], session["cwd"], wake)
+    where = [session.get("machine", "")] if has_machines else []
+    return (session["consumer"], session["presence"], *where, active, session["session"], session["cwd"], wake)
 
 
 def _consumer_row(place: Result) -> tuple[str, ...]:

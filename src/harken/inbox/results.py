@@ -259,17 +259,17 @@ def _at_once(message: Message, polling: Sequence[Session]) -> Forecast:
 
 def _between_calls(message: Message, session: Session) -> Forecast:
     if session.shows(message, "tool"):
-        return Forecast(Outlook.BOUNDARY, f"goes to {session.consumer}, which is busy, between two tool calls")
+        return Forecast(Outlook.BOUNDARY, f"goes to {session.label}, which is busy, between two tool calls")
     return Forecast(
         Outlook.BOUNDARY,
-        f"is announced to {session.consumer}, which is busy, between two tool calls; it reads the text by inbox_pull",
+        f"is announced to {session.label}, which is busy, between two tool calls; it reads the text by inbox_pull",
     )
 
 
 def _after_restart(session: Session) -> Forecast:
     return Forecast(
         Outlook.UNCERTAIN,
-        f"goes to {session.consumer} between two tool calls if it still works: "
+        f"goes to {session.label} between two tool calls if it still works: "
         "Harken was restarted, and that is not known yet",
     )
 
@@ -277,17 +277,17 @@ def _after_restart(session: Session) -> Forecast:
 def _woken(message: Message, idle: Sequence[Session]) -> Forecast:
     session = next((session for session in idle if session.can_be_woken), idle[0])
     if not session.can_be_woken:
-        waits = f"waits for the next session: {session.consumer} is not woken, {session.hindrance}"
+        waits = f"waits for the next session: {session.label} is not woken, {session.hindrance}"
         return Forecast(Outlook.UNCERTAIN, waits)
     if session.is_inherited:
         return Forecast(
             Outlook.UNCERTAIN,
-            f"wakes {session.consumer} if it is idle: Harken was restarted, and that is not known yet",
+            f"wakes {session.label} if it is idle: Harken was restarted, and that is not known yet",
         )
     standing = "which is idle" if session.presence is Presence.IDLE else "unless it is at work"
     if session.shows(message, "bell"):
-        return Forecast(Outlook.WAKE, f"wakes {session.consumer}, {standing}")
-    return Forecast(Outlook.WAKE, f"wakes {session.consumer}, {standing}, to read it by inbox_pull")
+        return Forecast(Outlook.WAKE, f"wakes {session.label}, {standing}")
+    return Forecast(Outlook.WAKE, f"wakes {session.label}, {standing}, to read it by inbox_pull")
 
 
 def _with_prompt(message: Message, hooked: Sequence[Session]) -> Forecast:
@@ -303,4 +303,4 @@ def _why_counted(message: Message) -> str:
 
 
 def _names(sessions: Sequence[Session]) -> str:
-    return ", ".join(sorted({str(session.consumer) for session in sessions}))
+    return ", ".join(sorted({session.label for session in sessions}))

@@ -192,6 +192,7 @@ class Sessions:
                 consumer=session.consumer,
                 host=session.host,
                 client=session.client,
+                machine=session.machine,
                 cwd=session.cwd,
                 pid=session.pid,
                 mailboxes=session.mailboxes,

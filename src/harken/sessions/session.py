@@ -121,6 +121,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     surfaces: tuple[str, ...]
     opened_at: ZonedTime
     last_active: ZonedTime
+    machine: str = ""
     process_identity: str = ""  # earlier versions did not note it
     is_host_process: bool = True
     named: NamedTask | None = None
@@ -150,8 +151,9 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 _RECORDED: Final = (
     "key", "agent", "consumer", "host", "client", "cwd", "pid", "mailboxes", "surfaces", "opened_at", "last_active",
-    "process_identity", "is_host_process", "named", "native", "has_many", "shares_connection", "reports_results",
-    "reports_interrupts", "is_helper", "is_one_shot", "is_busy", "turn", "result_bytes", "transcript",
+    "machine", "process_identity", "is_host_process", "named", "native", "has_many", "shares_connection",
+    "reports_results", "reports_interrupts", "is_helper", "is_one_shot", "is_busy", "turn", "result_bytes",
+    "transcript",
 )  # fmt: skip
 """The fields that a session and its record have alike."""
 
@@ -205,6 +207,7 @@ class Session:
     surfaces: tuple[str, ...]
     opened_at: datetime
     last_active: datetime
+    machine: str = ""  # where it runs; empty: on the machine of this daemon, which is the only one
     process_identity: str = ""  # what no other process with the number `pid` has; empty when it is not known
     is_host_process: bool = True  # `pid` is the host; else only a hook said so, which somebody may have run by hand
     named: NamedTask | None = None
@@ -322,6 +325,11 @@ class Session:
         """Every surface it can be reached through, in the order of the ladder."""
         hooks = [f"hook: {moment}" for moment in ("prompt", "tool", "stop") if moment in self.moments]
         return [*hooks, *self.wakers, *self.surfaces]
+
+    @property
+    def label(self) -> str:
+        """Its consumer, and its machine if there are several: the name by which people are told of it."""
+        return f"{self.consumer} on {self.machine}" if self.machine else f"{self.consumer}"
 
     @property
     def reader(self) -> Reader:

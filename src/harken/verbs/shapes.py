@@ -158,6 +158,7 @@ def session(value: Session) -> dict[str, object]:
         "consumer": value.consumer,
         "host": value.host,
         "client": value.client,
+        "machine": value.machine,
         "cwd": value.cwd,
         "pid": value.pid,
         "presence": value.presence.value,

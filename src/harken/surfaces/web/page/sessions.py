@@ -118,6 +118,7 @@ class SessionCard:
     task: TaskProgress | None = None
     omissions: Sequence[OmissionNote] = ()
     problem: str = ""  # why it reads nothing
+    machine: str = ""
 
     @property
     def hints(self) -> Sequence[SessionWay]:
@@ -219,6 +220,7 @@ def _card(
         ways=[_way(surface, mine) for surface in session.ways],
         task=task,
         omissions=[_omission(mailbox, each) for mailbox, each in omissions.items()],
+        machine=session.machine,
     )
 
 
