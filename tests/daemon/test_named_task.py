@@ -115,21 +115,19 @@ def test_in_its_own_folder_the_name_changes_nothing(rig: DaemonFixture, tmp_path
     assert bodies(entered(begin("--task", "api", folder=tmp_path / "api"))) == ["Begin."]
 
 
-@pytest.mark.parametrize(("tool", "arguments"), TOOLS)
-def test_a_task_that_is_not_there_is_an_error_of_every_call(
-    rig: DaemonFixture, tmp_path: Path, begin: Begin, tool: str, arguments: dict[str, object]
-) -> None:
+def test_a_task_that_is_not_there_is_an_error_of_every_call(rig: DaemonFixture, tmp_path: Path, begin: Begin) -> None:
     """An empty inbox would look as if nobody wrote, and the person's inbox is not what was asked for."""
     make_task(rig, tmp_path / "api")
     rig.send("for everyone")
     agent = entered(begin("--task", "apj"))
-    said = error(agent, tool, **arguments)
-    assert (said["code"], "'apj'" in said["message"]) == ("not_found", True)
-    assert "HARKEN_TASK" in said["hint"]
-    assert "api" in said["hint"]
-    resource = agent.request("resources/read", {"uri": "harken://inbox"})
-    assert "'apj'" in resource["error"]["message"]
-    assert "There is no task 'apj'" in problem(rig)
+    for tool, arguments in TOOLS:
+        said = error(agent, tool, **arguments)
+        assert (said["code"], "'apj'" in said["message"]) == ("not_found", True)
+        assert "HARKEN_TASK" in said["hint"]
+        assert "api" in said["hint"]
+        resource = agent.request("resources/read", {"uri": "harken://inbox"})
+        assert "'apj'" in resource["error"]["message"]
+        assert "There is no task 'apj'" in problem(rig)
 
 
 def test_a_task_that_is_made_later_is_found(rig: DaemonFixture, tmp_path: Path, begin: Begin) -> None:

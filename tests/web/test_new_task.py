@@ -50,9 +50,11 @@ def test_form_that_is_sent_twice_makes_one_task(browser: Browser, tmp_path: Path
     assert [task["id"] for task in browser.daemon.call("task_list")["tasks"]] == ["once"]
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
+def test_what_cannot_be_made_is_said_in_the_form_and_leaves_nothing(browser: Browser, tmp_path: Path) -> None:
+    """The same reasons as on the command line; what was filled in stays there."""
+    repo, hooked = repository(tmp_path / "app"), repository(tmp_path / "hooked")
+    git(hooked, "config", "filter.x.smudge", "touch /tmp/never")
+    for fields, said in [
         ({"title": "", "folder": "{repo}"}, "A task needs a title."),
         ({"title": "Here", "folder": "."}, "A task needs a folder."),
         ({"title": "Lost", "folder": "/nowhere/at/all"}, "There is no folder /nowhere/at/all."),
@@ -60,22 +62,15 @@ def test_form_that_is_sent_twice_makes_one_task(browser: Browser, tmp_path: Path
         ({"title": "Taken", "folder": "{repo}", "branch": "main"}, "There is a branch main already."),
         ({"title": "Odd", "folder": "{repo}", "agent": "nobody"}, "There is no host 'nobody'."),
         ({"title": "Hooked", "folder": "{hooked}"}, "could make git run programs: filter.x.smudge"),
-    ],
-)
-def test_what_cannot_be_made_is_said_in_the_form_and_leaves_nothing(
-    browser: Browser, tmp_path: Path, fields: dict[str, str], said: str
-) -> None:
-    """The same reasons as on the command line; what was filled in stays there."""
-    repo, hooked = repository(tmp_path / "app"), repository(tmp_path / "hooked")
-    git(hooked, "config", "filter.x.smudge", "touch /tmp/never")
-    sent = {name: value.format(repo=repo, hooked=hooked) for name, value in fields.items()}
-    answers = {"There is": 404, "git knows": 404, "There is a": 409}
-    status = next((code for words, code in reversed(answers.items()) if said.startswith(words)), 422)
-    page = make(browser, status, **sent)
-    assert said in page.said
-    assert page.all("input", name="title")[0]["value"] == sent["title"]
-    assert browser.daemon.call("task_list", all=True)["tasks"] == []
-    assert not (tmp_path / "app.worktrees").exists()
+    ]:
+        sent = {name: value.format(repo=repo, hooked=hooked) for name, value in fields.items()}
+        answers = {"There is": 404, "git knows": 404, "There is a": 409}
+        status = next((code for words, code in reversed(answers.items()) if said.startswith(words)), 422)
+        page = make(browser, status, **sent)
+        assert said in page.said
+        assert page.all("input", name="title")[0]["value"] == sent["title"]
+        assert browser.daemon.call("task_list", all=True)["tasks"] == []
+        assert not (tmp_path / "app.worktrees").exists()
 
 
 def test_worktree_that_git_cannot_make_takes_the_task_back(browser: Browser, tmp_path: Path) -> None:

@@ -202,24 +202,21 @@ def test_answer_goes_where_the_message_came_from(browser: Browser) -> None:
         until(lambda: browser.texts() == ["which branch?", "release"], "the reply")
 
 
-@pytest.mark.parametrize(
-    ("fields", "status"),
-    [
+def test_what_cannot_be_sent_is_said_in_a_line(browser: Browser) -> None:
+    """The person keeps the text and learns what to do; nothing is stored."""
+    for fields, status in [
         ({"mailbox": "replies", "text": "hello"}, 422),
         ({"mailbox": "inbox", "text": "  "}, 422),
         ({"mailbox": "inbox", "text": "hello", "priority": "urgent"}, 422),
         ({"mailbox": "task:none", "text": "hello"}, 404),
         ({"ref": "m-none", "text": "hello"}, 404),
         ({"text": "hello"}, 422),
-    ],
-)
-def test_what_cannot_be_sent_is_said_in_a_line(browser: Browser, fields: dict[str, str], status: int) -> None:
-    """The person keeps the text and learns what to do; nothing is stored."""
-    answer = browser.post("/do/send", fields, is_part=True)
-    assert answer.status == status
-    assert answer.text.startswith('<span class="problem" role="alert">')
-    assert "hx-trigger" not in answer.headers
-    assert browser.texts() == []
+    ]:
+        answer = browser.post("/do/send", fields, is_part=True)
+        assert answer.status == status
+        assert answer.text.startswith('<span class="problem" role="alert">')
+        assert "hx-trigger" not in answer.headers
+        assert browser.texts() == []
 
 
 def test_showing_a_timeline_marks_it_as_seen_only_when_the_page_says_so(browser: Browser) -> None:
@@ -356,9 +353,9 @@ def test_text_that_is_too_long_is_refused_with_an_offer_for_a_task(browser: Brow
     assert file.name in browser.texts("task:shop")[0]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_what_does_not_exist_is_said_with_a_way_back(browser: Browser) -> None:
+    """A person who follows an old link must see where they are."""
+    for path in [
         "/m/nowhere",
         "/m/",
         "/m/task:none",
@@ -366,17 +363,14 @@ def test_text_that_is_too_long_is_refused_with_an_offer_for_a_task(browser: Brow
         "/part/item/m-none",
         "/part/text/m-none",
         "/part/task/none",
-    ],
-)
-def test_what_does_not_exist_is_said_with_a_way_back(browser: Browser, path: str) -> None:
-    """A person who follows an old link must see where they are."""
-    assert browser.page(path, 404).css_first("a[href='/m/inbox']") is not None
+    ]:
+        assert browser.page(path, 404).css_first("a[href='/m/inbox']") is not None
 
 
-@pytest.mark.parametrize("position", ["-1", "x", "1e3", "9" * 40, "٣"])
-def test_position_that_is_none_is_refused(browser: Browser, position: str) -> None:
+def test_position_that_is_none_is_refused(browser: Browser) -> None:
     """What comes in an address is hostile too."""
-    assert browser.get(f"/part/items?mailbox=inbox&before={quote(position)}", 422).status == 422
+    for position in ["-1", "x", "1e3", "9" * 40, "٣"]:
+        assert browser.get(f"/part/items?mailbox=inbox&before={quote(position)}", 422).status == 422
 
 
 def test_page_needs_nothing_inline_and_nothing_from_elsewhere(browser: Browser) -> None:
@@ -397,12 +391,19 @@ def test_page_needs_nothing_inline_and_nothing_from_elsewhere(browser: Browser) 
         assert browser.web.ask("GET", path, {"If-None-Match": file.headers["etag"]}).status == 304
 
 
-@pytest.mark.parametrize(
-    "path", ["app.css", "../routes.py", "%2e%2e/routes.py", "x/app.css", "VENDORED.md", "", "..%2f..%2fapp.py", "%00"]
-)
-def test_only_the_files_of_the_table_are_served(browser: Browser, path: str) -> None:
+def test_only_the_files_of_the_table_are_served(browser: Browser) -> None:
     """No path of the file system may come from a request."""
-    assert browser.web.ask("GET", f"/static/{path}").status == 404
+    for path in [
+        "app.css",
+        "../routes.py",
+        "%2e%2e/routes.py",
+        "x/app.css",
+        "VENDORED.md",
+        "",
+        "..%2f..%2fapp.py",
+        "%00",
+    ]:
+        assert browser.web.ask("GET", f"/static/{path}").status == 404
 
 
 def test_vendored_library_is_the_one_that_is_named() -> None:

@@ -271,23 +271,23 @@ def test_what_is_made_visible_is_visible(text: str) -> None:
     assert not text.isprintable() or made == text
 
 
-@pytest.mark.parametrize("path", DEEDS)
-def test_only_the_person_in_the_page_acts(browser: Browser, path: str) -> None:
+def test_only_the_person_in_the_page_acts(browser: Browser) -> None:
     """A foreign page, a program without the token and a link to follow must all fail, and change nothing."""
-    action = rig.asked(browser.daemon, "for the person only")
-    fields = urlencode(
-        {"action": action["id"], "answer": "yes", "message": action["message_id"], "run": "r-1"}
-    ).encode()
-    kind = {**NAVIGATION, "Content-Type": "application/x-www-form-urlencoded"}
-    web = Web(browser.daemon)
-    session = web.signed_in()
-    own = {"Origin": web.origin, "Sec-Fetch-Site": "same-origin"}
-    assert web.ask("POST", path, {**kind, **own}, fields).status == UNAUTHORIZED
-    for foreign in FOREIGN:
-        assert web.ask("POST", path, {**kind, **session, **foreign}, fields).status == FORBIDDEN, foreign
-    assert web.ask("GET", path, {**NAVIGATION, **session}).status != SEE_OTHER
-    (now,) = browser.daemon.call("actions", message=action["message_id"])["actions"]
-    assert (now["state"], browser.daemon.call("rules")["is_paused"]) == ("waiting", False)
+    for path in DEEDS:
+        action = rig.asked(browser.daemon, "for the person only")
+        fields = urlencode(
+            {"action": action["id"], "answer": "yes", "message": action["message_id"], "run": "r-1"}
+        ).encode()
+        kind = {**NAVIGATION, "Content-Type": "application/x-www-form-urlencoded"}
+        web = Web(browser.daemon)
+        session = web.signed_in()
+        own = {"Origin": web.origin, "Sec-Fetch-Site": "same-origin"}
+        assert web.ask("POST", path, {**kind, **own}, fields).status == UNAUTHORIZED
+        for foreign in FOREIGN:
+            assert web.ask("POST", path, {**kind, **session, **foreign}, fields).status == FORBIDDEN, foreign
+        assert web.ask("GET", path, {**NAVIGATION, **session}).status != SEE_OTHER
+        (now,) = browser.daemon.call("actions", message=action["message_id"])["actions"]
+        assert (now["state"], browser.daemon.call("rules")["is_paused"]) == ("waiting", False)
 
 
 def test_agent_that_says_yes_answers_nothing(browser: Browser) -> None:

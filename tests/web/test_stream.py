@@ -103,22 +103,22 @@ def test_address_says_where_to_begin(web: Web) -> None:
         assert summary(stream.take(1)) == [("message.queued", ids[2])]
 
 
-@pytest.mark.parametrize("number", ["999999999", "9" * 30, "-1", "x", "1.5", "\u00b2"])
-def test_number_of_another_store_begins_now_and_says_so(web: Web, number: str) -> None:
+def test_number_of_another_store_begins_now_and_says_so(web: Web) -> None:
     """A reader whose number means nothing here must look again, and not be refused for ever."""
-    send(web, "before")
-    with web.stream(headers={"Last-Event-ID": number.encode().decode("latin-1")}) as stream:
-        assert (first := stream.next()).name == "reset"
-        assert first.id == str(first.data["n"]) == stream.last_id
-        message = send(web, "after")
-        assert summary([stream.next()]) == [("message.queued", message)]
+    for number in ["999999999", "9" * 30, "-1", "x", "1.5", "\u00b2"]:
+        send(web, "before")
+        with web.stream(headers={"Last-Event-ID": number.encode().decode("latin-1")}) as stream:
+            assert (first := stream.next()).name == "reset"
+            assert first.id == str(first.data["n"]) == stream.last_id
+            message = send(web, "after")
+            assert summary([stream.next()]) == [("message.queued", message)]
 
 
-@pytest.mark.parametrize("query", ["?after=x", "?after=-1", "?types=message.nonsense", "?types=message.seen,x"])
-def test_wish_that_cannot_be_met_is_a_user_error(web: Web, query: str) -> None:
+def test_wish_that_cannot_be_met_is_a_user_error(web: Web) -> None:
     """A program that asks for what is not there would else wait for ever."""
-    answer = web.ask("GET", f"/events{query}", web.bearer)
-    assert (answer.status, answer.json["error"]["code"]) == (422, "user_error")
+    for query in ["?after=x", "?after=-1", "?types=message.nonsense", "?types=message.seen,x"]:
+        answer = web.ask("GET", f"/events{query}", web.bearer)
+        assert (answer.status, answer.json["error"]["code"]) == (422, "user_error")
 
 
 def test_looking_at_the_head_of_the_stream_ends(web: Web) -> None:

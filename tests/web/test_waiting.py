@@ -43,16 +43,16 @@ def test_page_lists_what_waits_with_the_oldest_first(asked: tuple[Browser, list[
     assert page.css_first("#composer") is not None
 
 
-@pytest.mark.parametrize("path", ["/m/inbox", "/sessions", "/pulse"])
-def test_every_page_says_how_much_waits(asked: tuple[Browser, list[str]], path: str) -> None:
+def test_every_page_says_how_much_waits(asked: tuple[Browser, list[str]]) -> None:
     """A person is on some page; the line and the number in the list lead to what waits."""
-    browser, _ = asked
-    page = browser.page(path)
-    line = _one(page, "a.asks")
-    assert (line.attributes["href"], line.text()) == ("/waiting", "2 wait for an answer, oldest 2 h")
-    assert _one(page, "#place-needs .badge").text() == "2"
-    assert _one(browser.page("/part/asks"), "a.asks").text() == line.text()
-    assert _one(browser.page("/part/sidebar"), "#place-needs .badge").text() == "2"
+    for path in ["/m/inbox", "/sessions", "/pulse"]:
+        browser, _ = asked
+        page = browser.page(path)
+        line = _one(page, "a.asks")
+        assert (line.attributes["href"], line.text()) == ("/waiting", "2 wait for an answer, oldest 2 h")
+        assert _one(page, "#place-needs .badge").text() == "2"
+        assert _one(browser.page("/part/asks"), "a.asks").text() == line.text()
+        assert _one(browser.page("/part/sidebar"), "#place-needs .badge").text() == "2"
 
 
 def test_message_in_its_timeline_says_that_it_waits(asked: tuple[Browser, list[str]]) -> None:
