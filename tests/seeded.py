@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 
 from harken.config.home import Home, ensure
-from harken.model import INBOX, LOCAL, Mailbox, MessageId, NewMessage, Sender
+from harken.model import INBOX, LOCAL, Mailbox, MessageId, NewMessage, Sender, Trust
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.builders import a_new_message
@@ -32,6 +32,8 @@ class Asked:
     mailbox: Mailbox = INBOX
     conversation: str = ""
     source: str = LOCAL
+    thread: str = ""
+    trust: Trust = Trust.KNOWN
 
     def message(self) -> NewMessage:
         """Return it as ingest would hand it over."""
@@ -42,7 +44,9 @@ class Asked:
             sender=Sender(self.sender),
             channel=self.channel,
             conversation=self.conversation,
-            is_question=True,
+            thread=self.thread,
+            trust=self.trust,
+            is_question=self.trust is not Trust.UNKNOWN,
         )
 
 

@@ -152,6 +152,16 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldAgent:
+    """An agent that rules do not start any more: nobody is signed in to it. `run` is the one that found out."""
+
+    agent: str
+    run: RunId
+    reason: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One headless agent execution, and how it went."""
 

@@ -30,6 +30,9 @@ import json, os, signal, sys
 def say(**event):
     print(json.dumps(event), flush=True)
 prompt = sys.stdin.read()
+sign_in = os.path.join(os.environ.get("GEMINI_CLI_HOME", ""), ".gemini", "oauth_creds.json")
+if "sign-in" in prompt and not os.path.exists(sign_in):
+    sys.exit(41)
 say(type="tool_use", tool_name="read_file", tool_id="0", parameters={{"path": "a.log"}})
 say(type="tool_use", tool_name="run_shell_command", tool_id="1", parameters={{"command": "touch x"}})
 say(type="tool_result", tool_id="1", status="error", error={{"type": "policy_violation", "message": "not allowed"}})

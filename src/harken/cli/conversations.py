@@ -115,6 +115,8 @@ NEXT: Final[Mapping[str, str]] = MappingProxyType(
         "sign-in": "harken source login {}",
         "source": "harken source test {}",
         "sender": "harken read {}",
+        "agent": "harken rules reload",
+        "rule": "harken rules list",
     }
 )
 

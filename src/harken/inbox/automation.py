@@ -23,6 +23,8 @@ from harken.automation import (
     Action,
     ActionState,
     FolderChanges,
+    HeldAgent,
+    Mode,
     Order,
     Outcome,
     OutputPart,
@@ -65,6 +67,14 @@ FitOf = Callable[[str, Sequence[str]], AgentFit]
 
 class Runs(Protocol):
     """The runner, as the use cases see it."""
+
+    def held(self) -> Sequence[HeldAgent]:
+        """Return the agents that rules do not start any more: nobody is signed in to them."""
+        ...
+
+    def release(self) -> None:
+        """Let rules try every agent again."""
+        ...
 
     async def abort(self, run: Run, by: str) -> Run:
         """End a run that is going on; raises `Conflict` for one that is over."""
@@ -149,6 +159,19 @@ class ActionDetails:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StuckAutomation:
+    """What keeps rules from running. `unable` says why, and `missed` how often that was so, by the rule's name.
+
+    `waiting` is how many runs wait for an agent.
+    """
+
+    held: Sequence[HeldAgent]
+    waiting: int
+    unable: Mapping[str, str]
+    missed: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """What the person wants of a run by hand; what is empty is as the rule says, or as usual."""
 
@@ -228,10 +251,23 @@ class Automation:
             running=len(await self._store.runs.list(is_running=True, limit=MAX_WAITING)),
         )
 
+    async def stuck(self) -> StuckAutomation:
+        """Return what keeps rules from running: agents without a sign-in, and rules that no agent can run."""
+        held, unable = self._runs.held(), self._book.unable
+        counts = await self._store.rules.counts() if unable else {}
+        queued = await self._store.actions.list([ActionState.QUEUED], limit=MAX_WAITING) if held else ()
+        return StuckAutomation(
+            held=held,
+            waiting=sum(action.mode is Mode.AUTO for action in queued),
+            unable=unable,
+            missed={name: counts.get(name, RuleCount()).outcomes.get(Outcome.CANNOT_RUN, 0) for name in unable},
+        )
+
     async def reload(self, caller: Caller) -> AutomationOverview:
-        """Put the file in force; what is wrong with it is raised, and then nothing has changed."""
+        """Put the file in force and try every agent again; what is wrong is raised, and then nothing has changed."""
         caller.require_owner("change the rules")
         await self._judge.reload()
+        self._runs.release()
         return await self.overview()
 
     async def pause(self, caller: Caller, *, is_on: bool) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -156,6 +157,14 @@ def _decoded(line: bytes) -> OutputLine | None:
 MAX_DENIED: Final = 500
 MAX_DENIED_CHARS: Final = 300
 MAX_REASON_CHARS: Final = 1_000
+# How hosts say that nobody has signed in to them, or not lately.
+_SIGNED_OUT: Final = re.compile(
+    r"\bnot (?:signed|logged|authenticated)|\bunauthori[sz]ed\b|\b401\b|/login\b"
+    r"|\b(?:sign|log)[ -]?in (?:again|first|required|with)"
+    r"|\bauthentication (?:is )?(?:required|failed|error|expired)|\bno authentication\b|\binvalid (?:x-)?api[ -]key"
+    r"|\b(?:token|login|session|sign-in) (?:has |is )?expired",
+    re.IGNORECASE,
+)
 
 
 class RunRecord:
@@ -170,8 +179,15 @@ class RunRecord:
         self._error = ""
         self._denied: list[str] = []
         self._denied_more = 0
+        self._stderr = ""
         self.turns = 0
         self.exit_code: int | None = None
+
+    @property
+    def is_signed_out(self) -> bool:
+        """Whether it failed because nobody is signed in to the host: the next run would fail as well."""
+        has_failed = bool(self._error or self.exit_code)
+        return has_failed and _SIGNED_OUT.search(self._error or self._stderr[-MAX_REASON_CHARS:]) is not None
 
     @property
     def is_over_budget(self) -> bool:
@@ -184,6 +200,7 @@ class RunRecord:
 
     def finish(self, stderr: str) -> Sequence[OutputEvent]:
         """Note the end of the process."""
+        self._stderr = stderr
         code = self.exit_code if self.exit_code is not None else -1
         return self._noted(self._transcript.finish(stderr, code))
 

@@ -1,8 +1,9 @@
 """Carries out queued actions: starts each as a run when its agent and its folder are free, and sees it to its end.
 
 One run per host and one per folder at a time. A run that was going on when the daemon ended is `interrupted`, what is
-left of its processes is ended, and it is not started again by itself. Above is the daemon, below the store; how a host
-is started and what its output means is its sandbox's business.
+left of its processes is ended, and it is not started again by itself. An agent to which nobody is signed in is held:
+what rules want of it waits until its sign-in has changed, the rules are loaded again, or a run of it went well. Above
+is the daemon, below the store; how a host is started and what its output means is its sandbox's business.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from harken.automation import (
     Action,
     ActionState,
     FolderChanges,
+    HeldAgent,
+    Mode,
     Order,
     OutputPart,
     Run,
@@ -97,6 +100,9 @@ class RunPlaces:
     workdir: str = ""  # for rules that name none, if the person chose one
 
 
+_Stamps = tuple[int, ...]  # when the files of a sign-in were changed last; 0 for one that is not there
+
+
 class _LiveRun:
     """A run that is going on."""
 
@@ -131,6 +137,7 @@ class RunExecutor:
         self._answer = answer
         self._contain = contain
         self._live: dict[RunId, _LiveRun] = {}
+        self._held: dict[str, tuple[HeldAgent, Sequence[RunFile], _Stamps]] = {}
         self.outputs = RunOutputs(places.outputs)
         self.folders = places.folders
 
@@ -168,6 +175,14 @@ class RunExecutor:
             await live.over.wait()
         return await self._store.runs.get(run.id)
 
+    def held(self) -> Sequence[HeldAgent]:
+        """Return the agents that rules do not start any more."""
+        return [held for held, _, _ in self._held.values()]
+
+    def release(self) -> None:
+        """Let rules try every agent again."""
+        self._held.clear()
+
     # -- starting ----------------------------------------------------------------------------------------------
 
     async def _recover(self) -> None:
@@ -196,6 +211,7 @@ class RunExecutor:
 
     async def _start_queued(self, runs: TaskGroup) -> None:
         """Start what can be started now, the oldest first. One that cannot be must not hold up the others."""
+        await anyio.to_thread.run_sync(self._release_signed_in)
         is_paused = (await self._store.rules.state()).is_paused
         for action in reversed(await self._store.actions.list([ActionState.QUEUED], limit=MAX_QUEUED)):
             if is_paused and action.rule:
@@ -224,6 +240,8 @@ class RunExecutor:
         chosen = self._choosing.choose(order.agent, order.tools)
         if chosen.sandbox is None:
             raise UserError(chosen.refusal)
+        if action.mode is Mode.AUTO and chosen.sandbox.host in self._held:
+            return  # what the person says yes to is tried
         folder = self._folder(action, order)
         if all(
             live.run.agent != chosen.sandbox.host and not _overlap(live.run, folder) for live in self._live.values()
@@ -322,6 +340,7 @@ class RunExecutor:
                 is_late=time_left.cancelled_caught,
                 timeout=order.timeout,
             )
+            self._note_sign_in(run, command, end, is_signed_out=record.is_signed_out)
         except HarkenError as exc:
             end = RunEnd(state=RunState.FAILED, reason=exc.message)
         except anyio.get_cancelled_exc_class():
@@ -350,6 +369,21 @@ class RunExecutor:
             self._keep(output, record.finish(child.stderr))
             if record.exit_code and child.stderr:
                 output.add(self._clock.now(), "stderr", child.stderr)
+
+    def _note_sign_in(self, run: Run, command: SandboxCommand, end: RunEnd, *, is_signed_out: bool) -> None:
+        """Hold an agent to which nobody is signed in; one that has done its work is held no more."""
+        if end.state is RunState.DONE:
+            self._held.pop(run.agent, None)
+        elif end.state is RunState.FAILED and is_signed_out and run.agent not in self._held:
+            _log.warning("nobody is signed in to %s: what rules want of it waits", run.agent)
+            found = HeldAgent(agent=run.agent, run=run.id, reason=end.reason, since=self._clock.now())
+            self._held[run.agent] = (found, command.files, _stamps(command.files))
+
+    def _release_signed_in(self) -> None:
+        """Let agents be tried again once the files of their sign-ins have changed."""
+        for agent, (_, files, stamps) in list(self._held.items()):
+            if _stamps(files) != stamps:
+                self._held.pop(agent, None)
 
     def _keep(self, output: RunOutput, told: Sequence[OutputEvent]) -> None:
         for each in told:
@@ -396,6 +430,18 @@ def _overlap(run: Run, folder: Path) -> bool:
     """Whether a run works in a folder, in one above it or in one below it."""
     other = Path(run.workdir)
     return folder.is_relative_to(other) or other.is_relative_to(folder)
+
+
+def _stamps(files: Sequence[RunFile]) -> _Stamps:
+    """Return when the files of the person that a run gets were changed."""
+    return tuple(_stamp(each.target) for each in files if each.kind is not RunFileKind.FILE)
+
+
+def _stamp(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _folder_name(rule: str) -> str:

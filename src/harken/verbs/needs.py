@@ -1,8 +1,8 @@
 """The verbs for what needs you, the oldest first, for putting an entry away, and for how everything is at a glance.
 
 Where each entry comes from is known elsewhere: actions that ask, questions, replies that could not be sent, sources
-that do not listen, senders whom nobody knows. `needs_of` joins them, for the page too. What is put away stays
-away for this occasion: a source that fails again, or a reply that is parked once more, is shown again.
+that do not listen, agents and rules that cannot run, unknown senders. `needs_of` joins them, for the page too. What is
+put away stays away for this occasion: a source that fails again, or a sender who writes again, is shown again.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from hashlib import sha256
 from typing import Annotated, Final
 
 from harken.automation import ActionState
 from harken.errors import UserError
+from harken.inbox.automation import StuckAutomation
 from harken.inbox.caller import Role
 from harken.inbox.conversations import ConversationSummary
 from harken.model import LOCAL, Message, Trust, timestamp
@@ -37,11 +39,13 @@ class NeedKind(StrEnum):
     SIGN_IN = "sign-in"
     SOURCE = "source"
     SENDER = "sender"
+    AGENT = "agent"
+    RULE = "rule"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """One entry: what it is, since when, and what it is about. `ref` is what its main action names.
+    """One entry: what it is, since when, and what it is about. `ref` is what its main action names, `refs` all of them.
 
     `key` names this occasion; `said` is a sentence, and `about` what somebody else said, which is not to be trusted.
     """
@@ -53,6 +57,7 @@ class Need:
     ref: str
     about: str = ""
     message: Message | None = None
+    refs: Sequence[str] = ()
 
 
 async def needs_of(context: CallContext) -> Sequence[Need]:
@@ -72,18 +77,7 @@ async def needs_of(context: CallContext) -> Sequence[Need]:
             )
             for told in waiting
         ),
-        *(
-            Need(
-                key=f"question:{each.message.id}",
-                kind=NeedKind.QUESTION,
-                said=f"{each.message.sender.label} waits for an answer",
-                since=each.message.received_at,
-                ref=each.message.id,
-                about=each.message.text,
-                message=each.message,
-            )
-            for each in await context.questions.list(limit=MAX_EACH)
-        ),
+        *_questions([each.message for each in await context.questions.list(limit=MAX_EACH)]),
         *(
             Need(
                 key=f"reply:{row.id}:{row.attempts}",
@@ -97,6 +91,7 @@ async def needs_of(context: CallContext) -> Sequence[Need]:
             for row in (await context.replies.list("parked"))[:MAX_EACH]
         ),
         *(_source(report) for report in context.sources() if report.health.state in _TROUBLE),
+        *_stuck(await context.automation.stuck()),
         *_strangers(await context.conversations.list("open", limit=MAX_LOOKED_AT), await context.access.decided()),
     ]
     away = await context.access.put_away_keys()
@@ -105,6 +100,49 @@ async def needs_of(context: CallContext) -> Sequence[Need]:
 
 def _age(need: Need) -> tuple[bool, datetime]:
     return (need.since is None, need.since or datetime.max.replace(tzinfo=UTC))
+
+
+def _questions(messages: Sequence[Message]) -> Iterator[Need]:
+    """Yield each conversation in which there are questions once, by the newest of them: one more is a new occasion."""
+    grouped: dict[tuple[str, str], list[Message]] = {}
+    for message in sorted(messages, key=lambda each: each.received_at):
+        grouped.setdefault((message.source, message.thread or message.id), []).append(message)
+    for asked in grouped.values():
+        newest = asked[-1]
+        what = "an answer" if len(asked) == 1 else f"{len(asked)} answers"
+        yield Need(
+            key=f"question:{newest.id}",
+            kind=NeedKind.QUESTION,
+            said=f"{newest.sender.label} waits for {what}",
+            since=asked[0].received_at,
+            ref=newest.id,
+            about=newest.text,
+            message=newest,
+            refs=[each.id for each in asked],
+        )
+
+
+def _stuck(found: StuckAutomation) -> Iterator[Need]:
+    """Yield each agent that rules cannot start, and each rule that no agent can run."""
+    waits = f", so {found.waiting} {'run waits' if found.waiting == 1 else 'runs wait'}" if found.waiting else ""
+    for held in found.held:
+        yield Need(
+            key=f"agent:{held.agent}:{timestamp(held.since)}",
+            kind=NeedKind.AGENT,
+            said=f"Nobody is signed in to {held.agent}{waits}. Sign in to it",
+            since=held.since,
+            ref=held.run,
+            about=held.reason,
+        )
+    for name, why in found.unable.items():
+        yield Need(
+            key=f"rule:{sha256(f'{name} {why}'.encode('utf-8', 'replace')).hexdigest()[:16]}:{found.missed[name]}",
+            kind=NeedKind.RULE,
+            said=f"The rule {name} cannot run, so it asks and starts nothing. Install an agent, or change the rule",
+            since=None,
+            ref=name,
+            about=why,
+        )
 
 
 def _source(report: SourceReport) -> Need:
@@ -134,7 +172,7 @@ def _strangers(conversations: Sequence[ConversationSummary], decided: Collection
         if not {who, ("*", message.sender.id)}.isdisjoint(decided):
             continue
         yield Need(
-            key=f"sender:{message.source}:{message.sender.id}",
+            key=f"sender:{message.id}",
             kind=NeedKind.SENDER,
             said=f"{message.sender.label} of {message.source} is unknown, so their messages are not pushed",
             since=message.received_at,
@@ -169,6 +207,7 @@ async def _needs(context: CallContext, _a: ListNeeds) -> object:
                 "said": each.said,
                 "since": shapes.moment(each.since),
                 "ref": each.ref,
+                "refs": list(each.refs or [each.ref]),
                 "about": each.about,
             }
             for each in found

@@ -29,6 +29,8 @@ ICONS: Final[Mapping[NeedKind, str]] = MappingProxyType(
         NeedKind.SIGN_IN: "known",
         NeedKind.SOURCE: "sources",
         NeedKind.SENDER: "unknown",
+        NeedKind.AGENT: "known",
+        NeedKind.RULE: "rules",
     }
 )
 
@@ -80,12 +82,23 @@ class NeedPages:
         await context.replies.retry(context.caller, [reply], is_unsent=False)
         return self._pages.part("done.html.j2", said="It is tried once more, now.", action="", back={})
 
+    async def try_again(self, _request: Request) -> Response:
+        """Let rules try every agent again."""
+        context = self._context.call_context()
+        await context.automation.reload(context.caller)
+        said = "The rules are loaded, and what waits is started."
+        return self._pages.part("done.html.j2", said=said, action="", back={})
+
 
 def need_routes(context: WebContext) -> list[Route]:
     """Return the routes of what needs you."""
     pages = PageRenderer(context)
     each = NeedPages(context, pages)
-    done: tuple[tuple[str, Handler], ...] = (("/do/put-away", each.put_away), ("/do/retry", each.retry))
+    done: tuple[tuple[str, Handler], ...] = (
+        ("/do/put-away", each.put_away),
+        ("/do/retry", each.retry),
+        ("/do/rules-again", each.try_again),
+    )
     return [
         Route(HERE, answered(pages, each.look), methods=["GET"]),
         *(Route(path, answered(pages, handler), methods=["POST"]) for path, handler in done),

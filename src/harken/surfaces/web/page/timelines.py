@@ -448,9 +448,10 @@ class WaitingPages:
         )
 
     async def settle(self, request: Request) -> Response:
-        """Note that a message needs no answer."""
+        """Note that a message, or some of a conversation, need no answer."""
         form = await form_of(request)
-        [message] = await self._context.questions.settle(self._context.call_context().caller, [form.get("ref", "")])
+        refs = form.get("ref", "").split(",")
+        message = (await self._context.questions.settle(self._context.call_context().caller, refs))[-1]
         if form.get("is_brief"):
             return self._pages.part("done.html.j2", said="It needs no answer.", action="", back={})
         if not is_part(request):
