@@ -207,7 +207,7 @@ def test_search_finds_as_one_writes_and_leads_to_the_message(site: Site, window:
     expect(results).to_have_count(3)
     expect(page).to_have_url(re.compile(r"q=message"))
     words.fill("nothingofthekind")
-    expect(page.locator("#found")).to_contain_text("Nothing has all of these words")
+    expect(page.locator("#found")).to_contain_text("No message contains all these words")
     words.fill("keeper lighthouse")
     expect(results).to_have_count(1)
     results.click()
@@ -229,7 +229,7 @@ def test_what_was_typed_before_the_page_could_listen_is_looked_for(window: Windo
     page.goto(f"{window.origin}/search?q=nothingofthekind", wait_until="commit")
     words = page.get_by_role("searchbox", name="Words to look for")
     words.fill("message")
-    expect(page.locator("#found")).to_contain_text("Nothing has all of these words")
+    expect(page.locator("#found")).to_contain_text("No message contains all these words")
     assert len(held) == 1
     held.pop().continue_()
     expect(page.locator(".results .result")).to_have_count(3)
@@ -239,7 +239,7 @@ def test_what_was_typed_before_the_page_could_listen_is_looked_for(window: Windo
     page.get_by_label("From").fill("nobody")
     expect(page.locator(".results .result")).to_have_count(3)
     held.pop().continue_()
-    expect(page.locator("#found")).to_contain_text("Nothing has all of these words")
+    expect(page.locator("#found")).to_contain_text("No message contains all these words")
 
 
 def test_focus_that_moves_while_the_rows_are_asked_for_is_not_taken_back(site: Site) -> None:

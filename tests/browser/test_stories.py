@@ -422,7 +422,7 @@ def test_from_a_form_to_the_first_message_of_a_source(visit: Callable[[], Visit]
     page.get_by_label("Secret").fill(SHARED)
     here.check()
     page.get_by_role("button", name="Add it").press("Enter")
-    expect(page.get_by_text("It is listened to from now on.")).to_be_visible()
+    expect(page.get_by_text("Harken is listening to it.")).to_be_visible()
     address = re.search(r"Address: (\S+)", page.locator("#main").inner_text())
     assert address
     page.get_by_role("button", name="Try it").press("Enter")

@@ -130,7 +130,7 @@ def test_a_source_of_another_package_works_like_any_other(rig: PluginRig, tmp_pa
             "set-secret": "over",
         }
         answer = web.ask("POST", "/do/source", form, urlencode(filled).encode()).text
-        assert "It is listened to from now on." in answer
+        assert "Harken is listening to it." in answer
         assert (rig.home / "secrets" / "wall.secret").read_text() == "over\n"
         assert [each["state"] for each in rig.json("source", "list")["sources"]] == ["listening"]
     finally:

@@ -324,7 +324,7 @@ def test_text_of_a_megabyte_is_shown_in_pieces_and_a_cut_is_said(daemon: Served)
     sent = anyio.run(fill)
     browser = Browser(daemon.start())
     page = browser.page("/m/inbox")
-    assert said(page, f"#{sent} .cut-note") == "Cut when it came: 988,000 of 1,234,567 characters are stored."
+    assert said(page, f"#{sent} .cut-note") == "Cut on arrival: 988,000 of 1,234,567 characters are stored."
     path, found = one(page, f"#text-{sent} a.more").attributes["hx-get"] or "", ""
     while path:
         piece = browser.page(path)

@@ -147,7 +147,7 @@ def test_search_can_be_narrowed_and_says_when_nothing_is_left(browser: Browser) 
     }.items():
         assert len(browser.page(path).all("a", class_="result")) == count, path
     page = browser.page("/search?q=red&mailbox=replies")
-    assert "Nothing has all of these words" in page.said
+    assert "No message contains all these words" in page.said
     assert page.all("a", href="/search?q=red")
 
 

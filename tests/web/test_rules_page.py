@@ -188,7 +188,7 @@ def test_run_by_hand_shows_what_would_run_and_runs_it_once_asked(browser: Browse
     message = browser.send("what is this", sender="anna", channel="talk")
     usual = browser.page(f"/message/{message}/run")
     assert "read_file list_files search_files" in said(usual, "form.card")
-    assert "as configured, else the first that can" in said(usual, "#agent")
+    assert "as configured, or the first that can" in said(usual, "#agent")
     as_rule = browser.page(f"/message/{message}/run?rule=back")
     assert "Gemini CLI" in said(as_rule, "#agent option")
     browser.page(f"/message/{message}/run?rule=none", NOT_FOUND)

@@ -58,7 +58,7 @@ def test_source_is_added_tried_removed_and_put_back(browser: Browser) -> None:
     """From the form to a source that listens, without a terminal; what was removed by mistake is back by a click."""
     args = f"{ANNOUNCER}\ndeploys=hello"
     page = do(browser, "/do/source", kind="mcp", name="ci", set_command=sys.executable, set_args=args)
-    assert "It is listened to from now on." in page.said
+    assert "Harken is listening to it." in page.said
     assert f'command = "{sys.executable}"' in page.said
     until(lambda: "hello" in str(browser.daemon.call("list", channel="deploys")), "its first message is stored")
     assert "Tried: listening." in do(browser, "/do/source-test", name="ci").said

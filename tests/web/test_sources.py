@@ -63,7 +63,7 @@ def test_each_source_says_how_it_is_doing_and_why(listening: Browser) -> None:
     """Listening, tried again, or waiting for a person: with counts, what was left out, and what to do."""
     page = listening.page("/sources")
     assert "1 listening" in page.said
-    assert "1 message was given up: longer than 8 MB." in page.said
+    assert "1 message was skipped: longer than 8 MB." in page.said
     assert "127.0.0.1:9 cannot be reached" in page.said
     assert "The secret env:NOT_SET is not set." in page.said
     assert "Left out by the list of channels: 1" in page.said

@@ -190,7 +190,7 @@ def _show_details(screen: Screen, details: Result) -> None:
     screen.line("  " + screen.paint(screen.fit(" · ".join(facts), 2), "2"))
     if (length := record.get("cut_from")) is not None:
         kept = len(record["content_text_sanitized"])
-        screen.line(f"Cut when it came: {kept:,} of {length:,} characters are stored.")
+        screen.line(f"Cut on arrival: {kept:,} of {length:,} characters are stored.")
     if question := details["question"]:
         screen.line(f"Waits for an answer, for {one_line(question['how_long'])}: {standing(question)}")
     for verdict in details["rules"]:

@@ -184,7 +184,7 @@ def _show_changes(screen: Screen, changes: Result, *, has_diff: bool) -> None:
 
 def _remark(each: Result) -> str:
     undone = "removed again" if each["change"] == ADDED else "put back"
-    words = [undone] if each["is_undone"] else ["not for a run to change"] if each["is_held"] else []
+    words = [undone] if each["is_undone"] else ["protected from runs"] if each["is_held"] else []
     words += [one_line(each["note"])] if each["note"] else []
     return f" ({', '.join(words)})" if words else ""
 

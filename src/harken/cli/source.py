@@ -33,7 +33,7 @@ TEST_SECONDS = 5.0
 NOT_LISTENING = 1  # the exit code when a source was tried and nothing would arrive from it
 ARGUMENTS: Final = "args"
 MORE: Final = "more"
-AS_YOU: Final = "What an agent answers there is sent in this name, with a line that says so."
+AS_YOU: Final = "Agents' answers are sent in this name, with a line that says so."
 NAME_WANTED: Final = "A name for it, such as ci"
 
 

@@ -329,7 +329,7 @@ class AutomationActions:
     async def pause(self, request: Request) -> Response:
         """Let no rule fire until that is ended."""
         await self._context.automation.pause(self._context.call_context().caller, is_on=True)
-        return await self._rules(request, "Paused. Messages keep arriving, and no rule fires.")
+        return await self._rules(request, "Paused. Messages still arrive, but no rule fires.")
 
     async def resume(self, request: Request) -> Response:
         """Let rules fire again."""

@@ -35,7 +35,7 @@ from harken.surfaces.web.page.markdown import excerpt, visible
 from harken.surfaces.web.page.messages import SenderView, sender_of
 
 BY_HAND: Final = "by hand"
-ANY_AGENT: Final = "as configured, else the first that can"
+ANY_AGENT: Final = "as configured, or the first that can"
 GLANCE_CHARS: Final = 400
 MINUTE: Final = 60
 
