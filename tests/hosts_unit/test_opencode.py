@@ -83,6 +83,7 @@ class FakeDaemon:
 
     home: Path
     answer: bytes = b"0 0 0\n"
+    hangs: bool = False
     heard: queue.Queue[tuple[Json, Json]] = field(default_factory=queue.Queue)
     acknowledged: queue.Queue[bytes] = field(default_factory=queue.Queue)
     wakes: queue.Queue[Json] = field(default_factory=queue.Queue)
@@ -108,7 +109,8 @@ class FakeDaemon:
             self.replies.put(json.loads(stream.rfile.readline()))
             return
         self.heard.put((hello, json.loads(stream.rfile.read(hello["payload"]))))
-        stream.wfile.write(self.answer)
+        if not self.hangs:
+            stream.wfile.write(self.answer)
         with suppress(ConnectionResetError):
             self.acknowledged.put(stream.rfile.read())
 
@@ -348,6 +350,23 @@ def test_daemon_that_talks_nonsense_is_not_noticed(daemon: FakeDaemon, answer: b
         assert len(plugin.prompt()) == 1
         plugin.step(1)
         assert plugin.tool({"output": "one"}) == {"output": "one"}
+
+
+def test_end_of_a_turn_is_told_until_the_daemon_has_heard_it(daemon: FakeDaemon) -> None:
+    """A daemon on a busy machine may let a prompt and the end of its turn wait in vain.
+
+    It would take the conversation for busy, and not wake it.
+    """
+    daemon.hangs = True
+    with running(daemon.home) as plugin:
+        assert len(plugin.prompt()) == 1
+        plugin.step(1)
+        plugin.event("session.status", sessionID="ses_1", status={"type": "idle"})
+        told = [daemon.moment() for _ in range(2)]
+        daemon.hangs = False
+        told.append(daemon.moment())
+    assert [moment for moment, _ in told] == ["prompt", "stop", "stop"]
+    assert told[1] == told[2]
 
 
 @pytest.mark.parametrize("address", [None, "", "nonsense", "unix:/nowhere", "tcp:127.0.0.1:1:token"])

@@ -48,15 +48,17 @@ function answer(data) {
   return data.length < start + out + err ? undefined : data.subarray(start, start + out).toString("utf8")
 }
 
-// Tells the daemon that something happened. Resolves, always, to { text, close }: what the model should read, and what
-// to call with whether it stands where the model will read it. Unless it does, the daemon takes the text back.
+// Tells the daemon that something happened. Resolves, always, to { text, close, isHeard }: what the model should read,
+// what to call with whether it stands where the model will read it, and whether the daemon has answered. Unless the
+// text stands there, the daemon takes it back.
 function makeAsk(cwd) {
-  const nothing = { text: "", close() {} }
+  const nothing = { text: "", close() {}, isHeard: false }
   let quietUntil = 0
 
   return (moment, payload) =>
     new Promise((resolve) => {
-      if (Date.now() < quietUntil) return resolve(nothing)
+      // opencode does not wait for the end of a turn to be told.
+      if (Date.now() < quietUntil && moment !== "stop") return resolve(nothing)
       let socket
       let data = Buffer.alloc(0)
       const give = (result) => {
@@ -77,7 +79,8 @@ function makeAsk(cwd) {
             data = Buffer.concat([data, chunk])
             if (data.length > MAX_BYTES) throw new Error("too long for an answer")
             const text = answer(data)
-            if (text !== undefined) give({ text, close: (isPlaced) => (isPlaced ? socket.end("+") : socket.destroy()) })
+            const close = (isPlaced) => (isPlaced ? socket.end("+") : socket.destroy())
+            if (text !== undefined) give({ text, close, isHeard: true })
           } catch {
             give(nothing)
           }
@@ -252,10 +255,24 @@ export const Harken = async ({ client, directory }) => {
     return result.error ? "opencode refused the prompt" : ""
   }
 
+  // Tells that a turn is over, again and again while the daemon has not heard it and no other turn began: it would take
+  // the conversation for busy, and not wake it. Resolves after the first attempt.
+  const reportStop = async (conversation, payload, failures = 0) => {
+    const { turn } = conversation
+    const { isHeard, close } = await tell(conversation, "stop", payload)
+    close(true)
+    if (isHeard) return
+    const again = () => {
+      if (conversations.get(conversation.id) !== conversation) return
+      if (!conversation.isBusy && conversation.turn === turn) reportStop(conversation, payload, failures + 1)
+    }
+    setTimeout(again, RETRY_MS[Math.min(failures, RETRY_MS.length - 1)]).unref?.()
+  }
+
   const turnIsOver = (conversation) => {
     if (!conversation.isBusy) return
     // A turn that was stopped or failed shows nothing about what the model has read.
-    const told = report(conversation, "stop", { is_interrupted: conversation.isBroken })
+    const told = reportStop(conversation, { is_interrupted: conversation.isBroken })
     conversation.isBusy = conversation.isBroken = false
     if (conversation.isLeft) leave(conversation)
     else if (!isOneShot) told.then(() => listenFor(conversation))
