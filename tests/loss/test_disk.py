@@ -110,6 +110,7 @@ def test_full_disk_refuses_and_recovers(starter: DaemonStarter, disk: Disk) -> N
         status = daemon.call("status")["daemon"]
         assert (status["pid"], bool(status["store_problem"])) == (daemon.pid, True)
         assert texts(export(daemon, "inbox")) == ["before", *accepted]
+        daemon.call("conversations")  # and the inbox can be opened
         disk.free(daemon)
         again = f"{len(accepted)} {TEXT}"
         answer = daemon.call("send", text=again, upstream_id=f"n{len(accepted)}")

@@ -36,22 +36,18 @@ class OldFence(Conflict):
     """The lease that a write was made under has ended: another daemon does this, or will."""
 
 
-_FENCE: Final[ContextVar[Lease | None]] = ContextVar("fence", default=None)
+LEASE_OF_TASK: Final[ContextVar[Lease | None]] = ContextVar("lease", default=None)
+"""The lease whose fence everything carries that this task writes; set by `under`."""
 
 
 @contextmanager
 def under(lease: Lease | None) -> Iterator[None]:
     """Let everything that this task writes, and the tasks that it starts, carry the fence of a lease, or none."""
-    token = _FENCE.set(lease)
+    token = LEASE_OF_TASK.set(lease)
     try:
         yield
     finally:
-        _FENCE.reset(token)
-
-
-def fence_of_task() -> Lease | None:
-    """Return the lease under which this task writes."""
-    return _FENCE.get()
+        LEASE_OF_TASK.reset(token)
 
 
 class LeaseStore(Protocol):

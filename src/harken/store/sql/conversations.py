@@ -8,11 +8,12 @@ schema keep the counts as messages are put into `conversation_messages` and go. 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from harken.errors import NotFound
+from harken.errors import NotFound, Unavailable
 from harken.model import REPLIES, WATCH, MessageId, Reader, SessionKey, timestamp
 from harken.store.contract.conversations import (
     MAX_SEEN_WITH,
@@ -154,19 +155,23 @@ def is_behind(connection: SqlConnection) -> bool:
 
 
 class ConversationIndex:
-    """Reads conversations with every message in them that was accepted before."""
+    """Reads conversations with every message in them that was accepted before, as long as the store can be written."""
 
     def __init__(self, writer: Writer, readers: Readers) -> None:
         self._writer = writer
         self._readers = readers
 
     async def read(self, job: Callable[[SqlConnection], T]) -> T:
-        """Run a reading function; before, if need be, put in what is missing."""
+        """Run a reading function; before, if need be, put in what is missing.
+
+        On a full disk nothing can be put in: what is there already is better than an inbox that cannot be opened.
+        """
         head, found = await self._readers.run(lambda db: _if_filled(db, job))
         if found is not None:
             return found[0]
-        while await self._writer.run(lambda tx: fill(tx, FILL_BATCH), is_durable=False) < head:
-            pass
+        with suppress(Unavailable):
+            while await self._writer.run(lambda tx: fill(tx, FILL_BATCH), is_durable=False) < head:
+                pass
         return await self._readers.run(job)
 
 

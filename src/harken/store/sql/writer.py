@@ -23,7 +23,7 @@ from harken.clock import Clock
 from harken.errors import HarkenError, Unavailable
 from harken.model import Mailbox
 from harken.store.contract.events import AfterCommit, BeforeCommit, Event
-from harken.store.contract.leases import Lease, fence_of_task
+from harken.store.contract.leases import LEASE_OF_TASK, Lease
 from harken.store.files import DiskReserve
 from harken.store.sql.transaction import ALONE, SqlConnection, StoreHolder, Transaction, full, unspeakable
 
@@ -391,7 +391,7 @@ def _run_for_one(run: Together[A, T], wanted: A, transaction: Transaction) -> T:
 
 
 def _leases_of_task() -> tuple[Lease, ...]:
-    lease = fence_of_task()
+    lease = LEASE_OF_TASK.get()
     return () if lease is None else (lease,)
 
 
