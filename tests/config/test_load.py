@@ -63,6 +63,7 @@ def test_defaults_are_those_of_the_documentation(home: Home) -> None:
         "hooks.allow_remote": False,
         "hooks.public_url": "",
         "daemon.transport": "auto",
+        "daemon.machine": "",
         "store.url": "sqlite",
         "store.password": "",
         "store.schema": "harken",

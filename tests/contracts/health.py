@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from functools import partial
+
+import anyio
+
 from harken.model import INBOX
 from harken.store.contract import Store
+from harken.store.contract.health import DAEMONS
 from harken.testing import FakeClock
 from tests.contracts.store_suite import AGENT, Journal, StoreSuite, fill
 
@@ -26,6 +32,24 @@ class VitalsSuite(StoreSuite):
         """A person who looks at it wants to know how much room it takes."""
         await fill(store, "x" * 10_000)
         assert await store.health.size() == (await store.health.stats())["bytes"] > 10_000
+
+    async def test_a_daemon_is_here_from_its_first_report_until_it_leaves(self, store: Store, clock: FakeClock) -> None:
+        """Others see its sessions by that; a report that says nothing new wakes nobody."""
+        rung: list[object] = []
+        report = partial(
+            store.daemons.report, machine="m", version="1", started_at=clock.now(), gone_after=timedelta(seconds=9)
+        )
+        with store.changes.listen(rung.append, only=[DAEMONS]):
+            await report(sessions="[]")
+            clock.advance(60)
+            await report(sessions="[]")
+            await anyio.wait_all_tasks_blocked()
+            assert len(rung) == 1
+            await report(sessions="[1]")
+        (here,) = await store.daemons.list()
+        assert (here.machine, here.sessions, here.seen_at) == ("m", "[1]", clock.now())
+        await store.daemons.leave()
+        assert await store.daemons.list() == []
 
     async def test_replies_are_counted_by_whether_they_wait_or_are_parked(self, store: Store, clock: FakeClock) -> None:
         """What was sent is nobody's worry any more."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
+from functools import partial
 from typing import Protocol
 
 import anyio
@@ -233,7 +234,37 @@ class TwoOpenersSuite:
         (given,) = await offer(first, clock)
         assert await second.deliveries.release_except([]) == 0
         assert await offer(second, clock, SECOND) == []
-        assert [each.delivery_id for each in await second.deliveries.open_offers(READER.session)] == [given.delivery_id]
+        assert [each.delivery_id for each in await first.deliveries.open_offers(READER.session)] == [given.delivery_id]
+
+    async def test_sessions_with_the_same_key_are_apart(self, first: Store, second: Store, clock: FakeClock) -> None:
+        """A key may be no more than the number of a process: what one of them lets go, the other one keeps."""
+        await fill(first, "on its way")
+        (given,) = await offer(first, clock)
+        assert await second.deliveries.release(READER.session) == 0
+        assert await second.deliveries.transfer(READER.session, SECOND.session) == 0
+        assert await second.deliveries.open_offers(READER.session) == []
+        assert [each.delivery_id for each in await first.deliveries.open_offers(READER.session)] == [given.delivery_id]
+
+    async def test_a_daemon_that_is_not_heard_of_is_gone(self, first: Store, second: Store, clock: FakeClock) -> None:
+        """Its sessions cannot be reached any more: what they were given is offered to others before the leases end."""
+        life, began = timedelta(seconds=9), clock.now()
+        one, other = (
+            partial(each.daemons.report, machine="m", version="1", started_at=began, sessions="[]")
+            for each in (first, second)
+        )
+        await fill(first, "on its way")
+        await offer(first, clock)
+        await one(gone_after=life)
+        await other(gone_after=life)
+        assert len(await second.daemons.list()) == 2
+        assert await offer(second, clock, SECOND) == []
+        clock.advance(10)
+        await other(gone_after=None)
+        assert len(await second.daemons.list()) == 2
+        await other(gone_after=life)
+        assert len(await second.daemons.list()) == 1
+        (again,) = await offer(second, clock, SECOND)
+        assert (again.message.text, again.is_repeat) == ("on its way", True)
 
     async def test_a_reader_that_waits_is_given_what_the_other_accepts(self, first: Store, second: Store) -> None:
         """A long poll on one machine ends when a message arrives at another."""

@@ -39,7 +39,6 @@ class Machines:
     folder: Path
     url: str
     schema: str
-    more: str = ""
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def home(self, name: str, **settings: str) -> Path:
@@ -47,7 +46,12 @@ class Machines:
         home = self.folder / name
         home.mkdir(mode=0o700)
         store = {"url": self.url, "schema": self.schema, "password": f"env:{VARIABLE}", **settings}
-        lines = ["[store]", *(f"{key} = {json.dumps(value)}" for key, value in store.items()), self.more]
+        lines = [
+            "[store]",
+            *(f"{key} = {json.dumps(value)}" for key, value in store.items()),
+            "[daemon]",
+            f"machine = {json.dumps(name)}",
+        ]
         (home / "config.toml").write_text("\n".join(lines))
         (home / "env").write_text(f"{VARIABLE}={SESAME}\n")
         (home / "env").chmod(0o600)

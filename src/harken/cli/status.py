@@ -141,6 +141,11 @@ def _show_insides(screen: Screen, found: Result) -> None:
     counts = ", ".join(_counted(count, name.replace("_", " ")) for name, count in some.items())
     rows = [("address", daemon["url"]), ("home", daemon["home"]), ("store", f"{daemon['store']}: {counts}")]
     screen.table([(name, str(value)) for name, value in rows])
+    machines = [
+        (each["machine"], each["version"], f"since {clock_time(each['started_at'])}", each["id"])
+        for each in daemon.get("daemons", [])
+    ]
+    show_section(screen, "Machines", machines)
     if lag:
         screen.line(f"Not indexed yet, so not found by search: {_counted(lag, 'messages')}")
     if found["waiting_replies"]:

@@ -22,6 +22,7 @@ from harken.config.values import (
     host_name,
     hours,
     listen_host,
+    machine_name,
     public_url,
     reference,
     schema_name,
@@ -136,6 +137,14 @@ class DaemonSettings:
             choice("auto", "unix", "tcp"),
             "A unix socket, or a loopback port with a token; auto takes the socket where there are any.",
             'transport = "tcp"',
+        ),
+    )
+    machine: str = field(
+        default="",
+        metadata=_about(
+            machine_name(),
+            "What this machine is called where several share an inbox; when empty, the name that the system gives it.",
+            'machine = "buildbox"',
         ),
     )
 

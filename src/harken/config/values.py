@@ -238,6 +238,17 @@ def store_url() -> ValueType:
     return ValueType(kind=str, expected=wanted, check=url, is_secret=True)
 
 
+def machine_name() -> ValueType:
+    """Return the type of the name of a machine, or nothing."""
+
+    def name(text: str) -> str:
+        if text and _HOST_NAME.fullmatch(text) is None:
+            raise ValueError
+        return text
+
+    return ValueType(kind=str, expected='letters, digits, "-" and ".", such as "buildbox"', check=name)
+
+
 def schema_name() -> ValueType:
     """Return the type of the name of a schema, as PostgreSQL has them without quotes."""
 

@@ -162,6 +162,7 @@ class Daemon:
     readiness: Readiness
     started_at: datetime
     leader: Leader = ALONE
+    neighbours: upkeep.Neighbours | None = None
     sdk: Sdk = field(default_factory=Sdk)
     desktop: Desktop = field(default_factory=lambda: Desktop(os.environ))
     url: str = ""
@@ -221,6 +222,7 @@ class Daemon:
             "hooks_public_url": self.source_set.settings.hooks.public_url,
             "home": str(self.home.path),
             "store": self.stored.name,
+            "daemons": self.neighbours.facts() if self.neighbours else [],
             "started_at": timestamp(self.started_at),
             "toasts": self.desktop.state if self.settings.toasts.enabled else "off",
             "journal_problem": self.journal.problem,
@@ -342,8 +344,7 @@ async def _composed(home: Home, settings: Settings, stored: HomeStore) -> AsyncI
     async with stored.open(journal, after_commit=observe, before_commit=bells.before_commit) as store:
         await upkeep.end_passing_leases(store.deliveries)
         await ticker.attach(store.events, store.messages)
-        pairings = Pairings(clock)
-        policies = PolicyBook(store.people, configured_policy(settings))
+        pairings, policies = Pairings(clock), PolicyBook(store.people, configured_policy(settings))
         await policies.refresh()
         intake = Intake(store, policies, pairings)
         book = TaskBook(store.tasks)
@@ -388,12 +389,20 @@ async def _composed(home: Home, settings: Settings, stored: HomeStore) -> AsyncI
                 counters=counters,
                 readiness=Readiness(store.health.check_writable),
                 leader=Leadership(store, clock, stored.daemon) if stored.is_shared else ALONE,
+                neighbours=_neighbours(stored, store, inbox.sessions, settings),
                 started_at=clock.now(),
             )
         finally:
             ticker.close()
             journal.close()
             await sources.close()
+
+
+def _neighbours(stored: HomeStore, store: Store, sessions: Sessions, settings: Settings) -> upkeep.Neighbours | None:
+    if not stored.is_shared:
+        return None
+    machine = upkeep.machine_name(settings)
+    return upkeep.Neighbours(store, sessions, stored.clock, machine=machine, daemon=stored.daemon)
 
 
 async def _inherit(wiring: SessionWiring, files: SessionFiles) -> None:
@@ -492,6 +501,13 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     daemon.supervisor = supervisor
     if isinstance(daemon.leader, Leadership):
         supervisor.start("leadership", daemon.leader.run)
+    if daemon.neighbours is not None:
+        refresh = {
+            "task": daemon.tasks.refresh,
+            **dict.fromkeys(("access", "muted", "unmuted"), daemon.policies.refresh),
+        }
+        supervisor.start("neighbours", daemon.neighbours.run)
+        supervisor.start("changes", partial(daemon.neighbours.follow, daemon.ticker, refresh))
     for source in (LOCAL, NOBODY):
         lane = partial(daemon.source_set.outbox.run, source)
         supervisor.start(f"outbox {source}".rstrip(), partial(lead, "outbox", lane))

@@ -214,7 +214,7 @@ class Inbox:
 
     def _outlook(self, message: Message, waiting: Collection[SessionKey]) -> Forecast:
         mutes, has_readers = self._policies.mutes(self._clock.now()), self.has_readers(message.mailbox)
-        return forecast(message, self.sessions.live(), mutes, has_readers=has_readers, waiting=waiting)
+        return forecast(message, self.sessions.everywhere(), mutes, has_readers=has_readers, waiting=waiting)
 
     async def reply(
         self,
@@ -508,7 +508,7 @@ class Inbox:
     async def status(self) -> Status:
         """Return what a person wants to know at a glance."""
         return Status(
-            sessions=self.sessions.live(),
+            sessions=self.sessions.everywhere(),
             # Trials are over in a minute; what they left says nothing to people.
             consumers=[p for p in await self._store.deliveries.consumers() if not p.mailbox.startswith(TRIAL)],
             senders=await self._store.people.senders(),

@@ -319,7 +319,7 @@ class Tasks:
         return caller.role is Role.OWNER or caller.consumer == task.consumer
 
     def _here(self, task: Task) -> Sequence[Session]:
-        return [session for session in self._inbox.sessions.live() if session.consumer == task.consumer]
+        return [session for session in self._inbox.sessions.everywhere() if session.consumer == task.consumer]
 
     async def _standing(self, task: Task) -> TaskProgress:
         reader = Reader(consumer=task.consumer, session=SessionKey(""), mailboxes=(task.mailbox,))

@@ -225,11 +225,18 @@ class Ticker:
 
     def publish(self, events: Sequence[Event]) -> None:
         """Ring for what was just committed. Never raises and never waits: it runs in the writing thread."""
-        self._newest = events[-1].n  # before looking for followers: one that comes now sees it by itself
+        # Before looking for followers: one that comes now sees it by itself.
+        self._newest = max(self._newest, events[-1].n)
         if self._followers and not self._is_due:
             self._is_due = True
             with suppress(RuntimeError):  # the loop is closed: nobody follows any more
                 self._loop.call_soon_threadsafe(self._ring_soon)
+
+    def advance(self, number: int) -> None:
+        """Ring for what another daemon committed, up to this number. Call it in the loop."""
+        if number > self._newest:
+            self._newest = number
+            self._ring()
 
     def poke(self, name: str = SESSION_CHANGED) -> None:
         """Tell soon, once for all that happens until then, of something that is not in the journal."""

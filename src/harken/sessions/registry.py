@@ -12,18 +12,21 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final, Self
 
 import msgspec
 from anyio import CancelScope, move_on_after
 
 from harken.errors import HarkenError
 from harken.memory import json_bytes
-from harken.model import Consumer, Mailbox, SessionKey
+from harken.model import Consumer, Mailbox, SessionKey, WakeResult
 from harken.sessions.session import MailScope, MailScopeOf, NamedTask, Pusher, Session, SessionRecord
 
 _log = logging.getLogger("harken.sessions")
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 UNANSWERED = "whether it can be woken is not known: its program did not say in time"
 
 
@@ -31,11 +34,39 @@ def _reading(session: Session, reading_of: MailScopeOf) -> MailScope:
     return reading_of(session.cwd, session.agent, session.named)
 
 
+class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a daemon tells others of one of its sessions: what they show of it, and foretell with."""
+
+    record: SessionRecord
+    wakers: tuple[str, ...] = ()
+    hindrance: str = ""
+    is_waiting: bool = False
+    is_inherited: bool = False
+
+    @property
+    def news(self) -> Self:
+        """The same, without what changes with every call."""
+        return msgspec.structs.replace(self, record=msgspec.structs.replace(self.record, last_active=_LONG_AGO))
+
+
+@dataclass(frozen=True, slots=True)
+class DistantWaker:
+    """A way to wake a session of another daemon, which does that."""
+
+    name: str
+
+    async def wake(self) -> WakeResult:
+        """Leave it to the other daemon."""
+        return WakeResult.POSTPONED
+
+
 class Sessions:
-    """The registry of live sessions."""
+    """The registry of live sessions, and of what other daemons say of theirs."""
 
     def __init__(self) -> None:
         self._live: dict[SessionKey, Session] = {}
+        self._elsewhere: Sequence[Session] = ()
+        self._machine = ""
         self._observers: list[Callable[[], None]] = []
         self._reader_observers: list[Callable[[], None]] = []
         self._readers: dict[SessionKey, Consumer] = {}
@@ -269,6 +300,26 @@ class Sessions:
         """Return the live sessions, the last active first."""
         return sorted(self._live.values(), key=lambda session: session.last_active, reverse=True)
 
+    def everywhere(self) -> Sequence[Session]:
+        """Return the live sessions of all daemons that share the store, the last active first. For looking only."""
+        if self._elsewhere:
+            for session in self._live.values():
+                session.machine = session.machine or self._machine
+        found = [*self._live.values(), *self._elsewhere]
+        return sorted(found, key=lambda session: session.last_active, reverse=True)
+
+    def reports(self) -> Sequence[SessionReport]:
+        """Return what other daemons are told of the sessions here."""
+        return [_report(session) for session in self._live.values()]
+
+    def hear_of(self, machine: str, others: Sequence[tuple[str, Sequence[SessionReport]]]) -> None:
+        """Know the sessions of other machines, by their names, and what this one is called beside them."""
+        before = [(session.machine, session.key, session.presence) for session in self._elsewhere]
+        self._machine = machine
+        self._elsewhere = [_distant(report, name) for name, reports in others for report in reports]
+        if before != [(session.machine, session.key, session.presence) for session in self._elsewhere]:
+            self.note_change()
+
     def keys(self) -> Collection[SessionKey]:
         """Return the keys of the live sessions."""
         return tuple(self._live)
@@ -308,6 +359,35 @@ class Sessions:
                 yield scope
             finally:
                 session.end_wait(scope.cancel)
+
+
+def _report(session: Session) -> SessionReport:
+    # What was told to it, and by what it is known here, is nobody else's business.
+    record = msgspec.structs.replace(
+        session.record, process_identity="", edges=(), carriers=(), noticed=(), oversize=(), transcript="",
+        last_notice="", last_block=None, last_owed=(),
+    )  # fmt: skip
+    return SessionReport(
+        record=record,
+        wakers=tuple(session.wakers),
+        hindrance=session.hindrance,
+        is_waiting=session.is_waiting,
+        is_inherited=session.is_inherited,
+    )
+
+
+def _distant(report: SessionReport, machine: str) -> Session:
+    session = Session.inherited(report.record)
+    session.machine = session.machine or machine
+    session.is_inherited, session.hindrance = report.is_inherited, report.hindrance
+    session.wakers = {name: DistantWaker(name) for name in report.wakers}
+    if report.is_waiting:
+        session.begin_wait(_keep_waiting)
+    return session
+
+
+def _keep_waiting() -> None:
+    """Let it wait: only its own daemon ends that."""
 
 
 _log = logging.getLogger("harken.daemon")

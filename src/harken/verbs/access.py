@@ -83,7 +83,7 @@ async def _mute(context: CallContext, a: MuteName) -> object:
 
 async def _reads(context: CallContext, name: str) -> bool:
     """Whether a name is that of a session that is here, or of an agent that reads or has read."""
-    live = context.inbox.sessions.live()
+    live = context.inbox.sessions.everywhere()
     return any(name in (each.key, each.consumer) for each in live) or name in await context.inbox.consumers()
 
 

@@ -30,7 +30,7 @@ from harken.store.contract.automation import ActionStore, RuleStore, RunStore
 from harken.store.contract.conversations import ConversationStore
 from harken.store.contract.deliveries import DeliveryStore
 from harken.store.contract.events import EventStore
-from harken.store.contract.health import HealthStore
+from harken.store.contract.health import DaemonStore, HealthStore
 from harken.store.contract.leases import LeaseStore
 from harken.store.contract.messages import CheckpointStore, MessageStore
 from harken.store.contract.outbox import OutboxStore
@@ -143,6 +143,11 @@ class Store(Protocol):
     @property
     def leases(self) -> LeaseStore:
         """What one daemon does for all that share the store."""
+        ...
+
+    @property
+    def daemons(self) -> DaemonStore:
+        """Which daemons have it open."""
         ...
 
     @property

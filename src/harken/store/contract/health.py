@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final, Protocol, Self
+
+from harken.model import Mailbox
 
 
 class HealthStore(Protocol):
@@ -28,6 +31,44 @@ class HealthStore(Protocol):
 
     async def stats(self) -> Mapping[str, int]:
         """Return counts for people: messages, deliveries, mailboxes, events, actions, runs, bytes, not yet indexed."""
+        ...
+
+
+DAEMONS: Final = Mailbox("daemons")
+"""Never holds messages: named when the change feed rings for what a daemon says of itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonReport:
+    """A daemon that has the store open, by the id of its home, and when it was last heard of, by the store's clock."""
+
+    id: str
+    machine: str
+    version: str
+    started_at: datetime
+    seen_at: datetime
+    sessions: str  # what it says of its sessions, in words of its own
+
+
+class DaemonStore(Protocol):
+    """Which daemons have the store open."""
+
+    async def report(
+        self, *, machine: str, version: str, started_at: datetime, sessions: str, gone_after: timedelta | None
+    ) -> None:
+        """Note that this daemon is here, and what it says. Rings for `DAEMONS` when that is news.
+
+        Others that were not heard of for `gone_after` (None: there are none) are gone: they are forgotten, and what
+        their sessions were given and did not prove is offered again.
+        """
+        ...
+
+    async def leave(self) -> None:
+        """Forget this daemon: it ends. Its leases stay, because its sessions may come back with it."""
+        ...
+
+    async def list(self) -> Sequence[DaemonReport]:
+        """Return every daemon that is here, this one too, by machine and id."""
         ...
 
 

@@ -56,6 +56,7 @@ from harken.store.sql.transaction import (
     NEW_CURSOR,
     Readers,
     SqlConnection,
+    StoreHolder,
     Transaction,
     encode_json,
     from_micros,
@@ -83,15 +84,21 @@ GROUP BY channel
 BY_DELIVERY = f"{DELIVERY} WHERE id = ? AND state = 'offered'"
 OF_MESSAGE = f"{DELIVERY} WHERE message = ? ORDER BY offered_at, consumer"
 SEE = "UPDATE deliveries SET state = 'seen', seen_at = ?, evidence = ? WHERE id = ?"
-_RELEASE = "UPDATE deliveries SET lease_until = 0 WHERE session = ? AND state = 'offered' AND lease_until > 0"
+# Sessions of two daemons may have the same key: it may be no more than the number of a process.
+_RELEASE = """
+UPDATE deliveries SET lease_until = 0 WHERE session = ? AND daemon = ? AND state = 'offered' AND lease_until > 0
+"""
 RELEASE = f"{_RELEASE} RETURNING mailbox"
+RELEASE_DAEMON = """
+UPDATE deliveries SET lease_until = 0 WHERE daemon = ? AND state = 'offered' AND lease_until > 0 RETURNING mailbox
+"""
 RELEASE_CARRIER = f"{_RELEASE} AND carrier = ? RETURNING mailbox"
 RENEW = """
 UPDATE deliveries SET lease_until = ?, session = ?, carrier = ?, daemon = ?
 WHERE id = ? AND state = 'offered' AND lease_until = 0
 """
 WITHDRAW = """
-DELETE FROM deliveries WHERE session = ? AND carrier = ? AND state = 'offered' AND offers = 1
+DELETE FROM deliveries WHERE session = ? AND daemon = ? AND carrier = ? AND state = 'offered' AND offers = 1
 RETURNING mailbox, message
 """
 UNDO = """
@@ -102,7 +109,7 @@ UNLEASE = """
 UPDATE deliveries SET lease_until = 0 WHERE id = ? AND carrier = ? AND state = 'offered' AND lease_until > 0
 RETURNING mailbox, message, session
 """
-TRANSFER = "UPDATE deliveries SET session = ?, daemon = ? WHERE session = ? AND state = 'offered'"
+TRANSFER = "UPDATE deliveries SET session = ? WHERE session = ? AND daemon = ? AND state = 'offered'"
 REASSIGN = """
 UPDATE deliveries SET session = ?, carrier = ?, daemon = ? WHERE id = ? AND consumer = ? AND state = 'offered'
 RETURNING id
@@ -116,7 +123,9 @@ LAST_EVIDENCE = """
 SELECT evidence FROM deliveries WHERE consumer = ? AND surface = ? AND seen_at = ? LIMIT 1
 """
 OPEN_SESSIONS = "SELECT DISTINCT session FROM deliveries WHERE state = 'offered' AND lease_until > 0 AND daemon = ?"
-OPEN_OFFERS = "SELECT id, carrier FROM deliveries WHERE session = ? AND state = 'offered' AND lease_until > 0"
+OPEN_OFFERS = """
+SELECT id, carrier FROM deliveries WHERE session = ? AND daemon = ? AND state = 'offered' AND lease_until > 0
+"""
 SEEN_BY = """
 SELECT message, consumer FROM deliveries
 WHERE message IN (SELECT value FROM json_each(?)) AND state IN ('seen', 'answered') ORDER BY seen_at, consumer
@@ -230,9 +239,15 @@ def _announce_seen(tx: Transaction, changed: Collection[Delivery], evidence: str
 
 def release(tx: Transaction, session: SessionKey, carriers: Collection[str] | None) -> int:
     """End leases of a session."""
+    owner = session, tx.holder.daemon
     if carriers is None:
-        return _freed(tx, tx.execute(RELEASE, (session,)))
-    return sum(_freed(tx, tx.execute(RELEASE_CARRIER, (session, carrier))) for carrier in carriers)
+        return _freed(tx, tx.execute(RELEASE, owner))
+    return sum(_freed(tx, tx.execute(RELEASE_CARRIER, (*owner, carrier))) for carrier in carriers)
+
+
+def release_all_of(tx: Transaction, daemon: str) -> int:
+    """End the leases of every session of a daemon."""
+    return _freed(tx, tx.execute(RELEASE_DAEMON, (daemon,)))
 
 
 def renew(
@@ -246,7 +261,7 @@ def renew(
 
 def withdraw(tx: Transaction, session: SessionKey, carrier: str) -> int:
     """Undo an offer that was never handed over."""
-    rows = tx.execute(WITHDRAW, (session, carrier)).fetchall()
+    rows = tx.execute(WITHDRAW, (session, tx.holder.daemon, carrier)).fetchall()
     released = _freed(tx, rows) + release(tx, session, [carrier])
     if released:
         messages = [row[1] for row in rows]
@@ -274,7 +289,7 @@ def release_except(tx: Transaction, sessions: Collection[SessionKey], kinds: Col
 
 def transfer(tx: Transaction, session: SessionKey, to: SessionKey) -> int:
     """Let a session's open offers be another's."""
-    return tx.execute(TRANSFER, (to, tx.holder.daemon, session)).rowcount
+    return tx.execute(TRANSFER, (to, session, tx.holder.daemon)).rowcount
 
 
 def reassign(
@@ -293,9 +308,9 @@ def _freed(tx: Transaction, rows: Iterable[Sequence[Any]]) -> int:
     return len(mailboxes)
 
 
-def open_offers(connection: SqlConnection, session: SessionKey) -> list[OpenOffer]:
-    """Return a session's offers without proof."""
-    rows = connection.execute(OPEN_OFFERS, (session,))
+def open_offers(connection: SqlConnection, session: SessionKey, daemon: str) -> list[OpenOffer]:
+    """Return the offers without proof of a daemon's session."""
+    rows = connection.execute(OPEN_OFFERS, (session, daemon))
     return [OpenOffer(delivery_id=DeliveryId(row[0]), carrier=row[1]) for row in rows]
 
 
@@ -357,11 +372,14 @@ def consumers(connection: SqlConnection, now: int, mailboxes: Collection[Mailbox
 class SqlDeliveries:
     """The contract of `DeliveryStore`."""
 
-    def __init__(self, writer: Writer, readers: Readers, waiting: WaitingReaders, clock: Clock) -> None:
+    def __init__(
+        self, writer: Writer, readers: Readers, waiting: WaitingReaders, clock: Clock, holder: StoreHolder
+    ) -> None:
         self._writer = writer
         self._readers = readers
         self._waiting = waiting
         self._clock = clock
+        self._daemon = holder.daemon
 
     async def enroll(self, consumer: Consumer, mailbox: Mailbox, since: datetime, *, most: int | None = None) -> bool:
         """Give a consumer its cursor."""
@@ -494,7 +512,7 @@ class SqlDeliveries:
 
     async def open_offers(self, session: SessionKey) -> list[OpenOffer]:
         """Return a session's offers without proof."""
-        return await self._readers.run(lambda db: open_offers(db, session))
+        return await self._readers.run(lambda db: open_offers(db, session, self._daemon))
 
     async def seen_by(self, messages: Collection[MessageId]) -> Mapping[MessageId, Sequence[Consumer]]:
         """Return who has seen each of some messages."""

@@ -1,20 +1,21 @@
 """`SqlStore`: the contract over a database. Each noun's class, with its SQL, is in the module of that noun.
 
 A backend opens its connections and puts one together. Here is also the store's own state: whether it can be written,
-which one it is, how much is in it.
+which one it is, how much is in it, which daemons have it open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Final
 
 from harken.clock import Clock
 from harken.store.contract import Changes
-from harken.store.contract.health import StoreIdentity
+from harken.store.contract.health import DAEMONS, DaemonReport, StoreIdentity
 from harken.store.sql.actions import SqlActions
 from harken.store.sql.conversations import SqlConversations
-from harken.store.sql.deliveries import SqlDeliveries
+from harken.store.sql.deliveries import SqlDeliveries, release_all_of
 from harken.store.sql.events import SqlEvents, identity_of
 from harken.store.sql.leases import SqlLeases
 from harken.store.sql.messages import SqlCheckpoints, SqlMessages, TextIndex, lag
@@ -28,7 +29,15 @@ from harken.store.sql.runs import SqlRuns
 from harken.store.sql.tasks import SqlTasks
 from harken.store.sql.timeline import SqlTimeline
 from harken.store.sql.tokens import SqlTokens
-from harken.store.sql.transaction import ALONE, Readers, SqlConnection, StoreHolder, Transaction
+from harken.store.sql.transaction import (
+    ALONE,
+    Readers,
+    SqlConnection,
+    StoreHolder,
+    Transaction,
+    from_micros,
+    to_micros,
+)
 from harken.store.sql.writer import Writer
 
 TOUCH: Final = """
@@ -58,7 +67,7 @@ class SqlStore:
         self.changes = changes
         self.messages = SqlMessages(writer, readers, texts)
         self.checkpoints = SqlCheckpoints(readers, holder)
-        self.deliveries = SqlDeliveries(writer, readers, waiting, clock)
+        self.deliveries = SqlDeliveries(writer, readers, waiting, clock, holder)
         self.people = SqlPeople(writer, readers, clock)
         self.rules = SqlRules(writer, readers)
         self.actions = SqlActions(writer, readers)
@@ -72,6 +81,7 @@ class SqlStore:
         self.timeline = SqlTimeline(writer, readers)
         self.retention = SqlRetention(writer, readers, clock, texts)
         self.leases = SqlLeases(writer, readers)
+        self.daemons = SqlDaemons(writer, readers)
         self.health = SqlHealth(writer, readers, measure)
 
 
@@ -107,3 +117,68 @@ class SqlHealth:
 
 def _touch(tx: Transaction) -> None:
     tx.execute(TOUCH, (1,))
+
+
+REPORT: Final = """
+INSERT INTO daemons (id, machine, version, started_at, seen_at, sessions) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET machine = excluded.machine, version = excluded.version,
+    started_at = excluded.started_at, seen_at = excluded.seen_at, sessions = excluded.sessions
+"""
+SAID: Final = "SELECT machine, version, started_at, sessions FROM daemons WHERE id = ?"
+GONE: Final = "DELETE FROM daemons WHERE id <> ? AND seen_at < ? RETURNING id"
+LEAVE: Final = "DELETE FROM daemons WHERE id = ?"
+REPORTS: Final = "SELECT id, machine, version, started_at, seen_at, sessions FROM daemons ORDER BY machine, id"
+
+
+def report(tx: Transaction, said: tuple[str, str, int, str], gone_after: timedelta | None) -> None:
+    """Note what this daemon says, and end the leases of those that are gone."""
+    own = tx.holder.daemon
+    before = tx.execute(SAID, (own,)).fetchone()
+    machine, version, started_at, sessions = said
+    tx.execute(REPORT, (own, machine, version, started_at, tx.now_micros, sessions))
+    if before is None or tuple(before) != said:
+        tx.grown.add(DAEMONS)
+    if gone_after is not None:
+        for (gone,) in tx.execute(GONE, (own, to_micros(tx.now - gone_after))).fetchall():
+            release_all_of(tx, gone)
+            tx.grown.add(DAEMONS)
+
+
+def leave(tx: Transaction) -> None:
+    """Forget this daemon."""
+    if tx.execute(LEAVE, (tx.holder.daemon,)).rowcount:
+        tx.grown.add(DAEMONS)
+
+
+class SqlDaemons:
+    """The contract of `DaemonStore`."""
+
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def report(
+        self, *, machine: str, version: str, started_at: datetime, sessions: str, gone_after: timedelta | None
+    ) -> None:
+        """Note that this daemon is here."""
+        said = machine, version, to_micros(started_at), sessions
+        await self._writer.run(lambda tx: report(tx, said, gone_after), is_durable=False)
+
+    async def leave(self) -> None:
+        """Forget this daemon."""
+        await self._writer.run(leave, is_durable=False)
+
+    async def list(self) -> Sequence[DaemonReport]:
+        """Return the daemons that are here."""
+        rows = await self._readers.run(lambda db: db.execute(REPORTS).fetchall())
+        return [
+            DaemonReport(
+                id=name,
+                machine=machine,
+                version=version,
+                started_at=from_micros(started_at),
+                seen_at=from_micros(seen_at),
+                sessions=sessions,
+            )
+            for name, machine, version, started_at, seen_at, sessions in rows
+        ]

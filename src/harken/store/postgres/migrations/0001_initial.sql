@@ -355,6 +355,16 @@ CREATE TABLE tokens (
     bound_to   TEXT COLLATE "C" NOT NULL DEFAULT ''
 );
 
+-- The daemons that have the store open, as each says of itself, and when it last did.
+CREATE TABLE daemons (
+    id         TEXT COLLATE "C" PRIMARY KEY,
+    machine    TEXT COLLATE "C" NOT NULL,
+    version    TEXT COLLATE "C" NOT NULL,
+    started_at BIGINT NOT NULL,
+    seen_at    BIGINT NOT NULL,
+    sessions   TEXT COLLATE "C" NOT NULL
+);
+
 -- The last commit that let a mailbox grow: a daemon that heard nothing for a while reads on from the last it knows.
 CREATE SEQUENCE change_numbers;
 CREATE TABLE changes (

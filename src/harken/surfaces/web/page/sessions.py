@@ -325,7 +325,7 @@ class AgentPages:
     async def show_sessions(self, _request: Request) -> Response:
         """Show who is running where, and how each can be reached."""
         after = self._context.ticker.newest
-        live = self._context.inbox.sessions.live()
+        live = self._context.inbox.sessions.everywhere()
         records = await self._context.inbox.evidence()
         omissions = {session.key: await self._context.views.omissions(session.reader) for session in live}
         found = cards(live, records, await self._context.tasks.list(), omissions)

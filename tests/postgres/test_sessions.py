@@ -1,0 +1,52 @@
+"""Sessions of one machine, as another one sees and reaches them."""
+
+from __future__ import annotations
+
+from harken.sessions.events import HookMoment
+from tests.hooks.rig import CLAUDE, DaemonFixture
+from tests.hooks.test_wakes import bell_of
+from tests.loss.rig import Json, until
+from tests.postgres.conftest import Machines
+
+
+def say(fixture: DaemonFixture, text: str, **more: str) -> Json:
+    """Send a message; return what is foretold of it."""
+    return fixture.daemon.call("send", text=text, **more)["forecast"]
+
+
+def places(fixture: DaemonFixture) -> set[tuple[str, str, str]]:
+    """Return who is where, and doing what."""
+    return {(each["consumer"], each["machine"], each["presence"]) for each in fixture.sessions()}
+
+
+def test_a_session_is_reached_from_another_machine(machines: Machines) -> None:
+    """Who writes need not know where the agent runs: forecast, bells, hooks and waits are the same from anywhere."""
+    laptop, buildbox = (DaemonFixture(machines.start(name)) for name in ("laptop", "buildbox"))
+    with buildbox.daemon.caller() as caller:
+        caller.ask("wait", consumer="another", timeout=20)
+        until(lambda: "another" in {each["consumer"] for each in laptop.daemon.call("status")["consumers"]}, "it waits")
+        say(laptop, "for who waits")
+        assert [each["content_text_sanitized"] for each in caller.answer()["messages"]] == ["for who waits"]
+
+    guest = buildbox.session(CLAUDE)
+    bell = bell_of(guest)
+    until(lambda: ("claude-code", "buildbox", "idle") in places(laptop), "the session is known elsewhere")
+    assert {each["machine"] for each in laptop.daemon.call("status")["daemon"]["daemons"]} == {"laptop", "buildbox"}
+
+    before = bell.read_text()
+    assert say(laptop, "please look")["sentence"] == "wakes claude-code on buildbox, which is idle"
+    until(lambda: bell.read_text() != before, "the session's bell rings")
+    assert "please look" in guest.run(HookMoment.BELL).err
+
+    guest.prompt("go on", turn="t2")
+    until(lambda: ("claude-code", "buildbox", "busy") in places(laptop), "it is known to be busy")
+    assert "on buildbox, which is busy, between two tool calls" in say(laptop, "and this")["sentence"]
+    buildbox.wait_bell(CLAUDE.name, is_on=True)
+    assert "and this" in guest.tool()
+
+
+def test_what_you_decide_on_one_machine_holds_on_the_other(machines: Machines) -> None:
+    """Each daemon keeps tasks, senders and mutes in memory."""
+    laptop, buildbox = (DaemonFixture(machines.start(name)) for name in ("laptop", "buildbox"))
+    laptop.daemon.call("mute", kind="channel", name="ci")
+    until(lambda: say(buildbox, "noise", channel="ci")["outlook"] == "muted", "the mute holds")
