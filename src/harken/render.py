@@ -186,7 +186,7 @@ def cut_sentence(message: Message) -> str:
     """Say that a text was cut when it came, and how long it was; nothing of a whole one."""
     if not message.cut_from:
         return ""
-    return f"It was cut when it came: {len(message.text)} of {message.cut_from} characters are stored."
+    return f"Cut on arrival: {len(message.text)} of {message.cut_from} characters are stored."
 
 
 def cut(entry: dict[str, object], field: str) -> dict[str, object]:

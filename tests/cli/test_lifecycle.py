@@ -51,7 +51,7 @@ def test_up_starts_one_daemon_of_this_version_and_down_stops_it(fresh: Rig) -> N
     pid = fresh.pid
     assert fresh.ok("down") == f"Harken stopped (process {pid}).\n"
     assert not is_locked(fresh.home / "run" / "lock")
-    assert fresh.ok("down") == f"No daemon runs for {fresh.home}.\n"
+    assert fresh.ok("down") == f"No daemon is running for {fresh.home}.\n"
     assert fresh.json("down") == {"state": "not_running", "pid": None, "pids": []}
 
 
@@ -84,7 +84,7 @@ def test_status_does_not_start_the_daemon(fresh: Rig) -> None:
     """Looking must not change what is looked at."""
     done = fresh.run("status")
     assert (done.code, done.out) == (5, "")
-    assert done.err == f"harken: No daemon runs for {fresh.home}.\n  Start it: harken up\n"
+    assert done.err == f"harken: No daemon is running for {fresh.home}.\n  Start it: harken up\n"
     done = fresh.run("status", "--json")
     assert (done.code, done.out, done.err) == (5, '{"daemon": null}\n', "")
     assert not fresh.home.exists()

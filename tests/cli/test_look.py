@@ -30,10 +30,10 @@ def test_status_names_daemon_consumers_and_what_waits(rig: Rig) -> None:
         < shown.index("Agents: none is connected")
         < shown.index("Sources: ")
     )
-    assert shown.endswith(f"Harken {__version__} runs. All about it: harken status --all\n")
+    assert shown.endswith(f"Harken {__version__} is running. More: harken status --all\n")
     assert found["daemon"]["url"] not in shown
     whole = rig.ok("status", "--all")
-    assert f"Harken {__version__} runs since" in whole
+    assert f"Harken {__version__} has been running since" in whole
     assert found["daemon"]["url"] in whole
     assert "\n  you " in whole
     assert "watch" not in whole
@@ -207,7 +207,7 @@ def test_version_names_command_and_daemon(rig: Rig) -> None:
         (
             ("mute", "channel", "ci"),
             {"kind": "channel", "name": "ci", "until": None},
-            "channel ci is muted; what comes is stored.",
+            "channel ci is muted; messages are still stored.",
         ),
         (("unmute", "channel", "ci"), {"kind": "channel", "name": "ci"}, "channel ci is not muted."),
     ],
@@ -238,7 +238,7 @@ def test_only_a_session_or_an_agent_that_there_is_can_be_muted(rig: Rig) -> None
 def test_pair_gives_a_code_with_an_end(rig: Rig) -> None:
     """A code that works for ever would be a password."""
     assert set(rig.json("pair")) == {"code", "until"}
-    assert "admits the first who sends it, until " in rig.ok("pair")
+    assert "allows the first sender who sends it, until " in rig.ok("pair")
 
 
 @pytest.mark.parametrize(

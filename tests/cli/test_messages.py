@@ -180,7 +180,7 @@ def test_more_than_one_pull_takes_is_not_passed_over_in_silence(rig: Rig) -> Non
         for number in range(MAX_TAKEN + 2):
             daemon.ask("send", text=f"n{number}", sender="many")
     words = ("pull", "--consumer", "taker", "--limit", str(MAX_TAKEN + 1))
-    assert f"At most {MAX_TAKEN} are taken at once. The next: the same command again.\n" in rig.run(*words).err
+    assert f"At most {MAX_TAKEN} are taken at once. For more, run the command again.\n" in rig.run(*words).err
     assert "At most" not in rig.run(*words).err, "the rest is fewer than that"
 
 
@@ -258,7 +258,7 @@ def test_pull_takes_and_peek_does_not(rig: Rig) -> None:
     assert set(pulled["messages"][0]) == RECORD | {"delivery_id", "repeat", "answered_by"}
     assert pulled["messages"][0]["repeat"] is False
     done = rig.run("pull", "--consumer", "taker", "--channel", "takes")
-    assert (done.code, done.out, done.err) == (0, "", "Nothing is unread.\n")
+    assert (done.code, done.out, done.err) == (0, "", "No unread messages.\n")
 
 
 def test_what_could_not_be_printed_is_offered_again_as_a_repeat(rig: Rig) -> None:
@@ -318,7 +318,7 @@ def test_wait_ends_well_when_nothing_comes(rig: Rig) -> None:
     """Nothing within the time is a normal outcome: exit code 0, a sentence for people, an empty list for programs."""
     rig.run("pull", "--consumer", "bored", "--limit", "100")
     done = rig.run("wait", "--consumer", "bored", "--timeout", "0.1")
-    assert (done.code, done.out, done.err) == (0, "", "Nothing came within 0.1 seconds.\n")
+    assert (done.code, done.out, done.err) == (0, "", "Nothing arrived within 0.1 seconds.\n")
     assert rig.json("wait", "--consumer", "bored", "--timeout", "0.1") == {"messages": [], "unread_remaining": 0}
 
 
@@ -361,7 +361,7 @@ def test_ack_marks_as_seen_by_id_and_number(rig: Rig) -> None:
     assert rig.run("pull", "--consumer", "acker", "--channel", "acks").out == ""
     third = _send(rig, "three", "--channel", "acks", "--from", "amy")
     assert rig.ok("ack", third["id"]) == f"{third['id']}  seen by you\n"
-    assert rig.run("ack", third["id"]).err == "All of that was seen before.\n"
+    assert rig.run("ack", third["id"]).err == "Everything was already seen.\n"
 
 
 def test_what_you_answer_is_listed_as_yours(rig: Rig) -> None:

@@ -66,7 +66,7 @@ def test_at_a_terminal_what_was_added_is_tried(running: Rig) -> None:
     """Whoever adds it sees whether it works; a script does not wait for that."""
     words = ("source", "add", "ci", "--command", sys.executable, "--", ANNOUNCER, "deploys=one")
     with TerminalSession(running, *words, columns=200) as person:
-        person.sees("The daemon listens to it from now on.", "It is tried for 5 seconds.", "1 message came: deploys 1")
+        person.sees("Harken is listening to it.", "It is tried for 5 seconds.", "1 message came: deploys 1")
         assert person.leaves() == 0
 
 

@@ -153,7 +153,7 @@ def test_retention_says_what_is_over_the_limits_and_removes_it_when_told(own: Ri
     assert box == {"mailbox": "inbox", "stored": 102, "over": 2, "to_expire": 2, "to_delete": 0}
     assert own.json("retention", "run", "--dry-run") == found
     shown = own.ok("retention").splitlines()
-    assert shown[0] == "A mailbox keeps 100 messages, for 365 days. What expired stays 7 days to be seen."
+    assert shown[0] == "A mailbox keeps 100 messages, for 365 days. Expired messages stay visible for 7 days."
     assert shown[-1].split() == ["inbox", "102", "2", "2", "-"]
     assert own.json("retention", "run") == {"expired": 2, "deleted": 0}
     assert own.ok("retention", "run") == "0 expired, 0 removed.\n"

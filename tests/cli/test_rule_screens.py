@@ -200,7 +200,7 @@ def test_the_list_says_what_stands_in_the_way(capsys: pytest.CaptureFixture[str]
     show_rules(Screen(0, has_colour=False), {**OVERVIEW, "problem": ""})
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("PAUSED")
-    assert lines[1] == "The file has changed since it was read: harken rules reload"
+    assert lines[1] == "The file has changed since it was loaded: harken rules reload"
     assert lines[2].startswith("  incident  auto  */alerts/* ~ ")
     assert "  fired 3  last " in lines[2]
     assert lines[2].endswith("held back: 2 duplicate, 1 rate limit")

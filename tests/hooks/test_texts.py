@@ -73,9 +73,9 @@ def test_text_that_was_cut_when_it_came_is_told_as_a_part_in_every_form() -> Non
     text = "x" * 100
     message = a_message(text, id=MessageId("m-0000000001"), received_at=NOW, source="post", meta={CUT_FROM: "5000"})
     offer = offer_of(message)
-    assert "It was cut when it came: 100 of 5000 characters are stored." in render.framed(offer).splitlines()
+    assert "Cut on arrival: 100 of 5000 characters are stored." in render.framed(offer).splitlines()
     piece = render.Piece(message=message, start=50, end=100)
-    assert render.read_line(piece, None) == "It was cut when it came: 100 of 5000 characters are stored."
+    assert render.read_line(piece, None) == "Cut on arrival: 100 of 5000 characters are stored."
     forms = [
         render.for_pull(offer),
         render.cut_for_pull(offer),

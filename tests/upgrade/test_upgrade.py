@@ -100,9 +100,9 @@ def test_a_daemon_of_an_earlier_version_that_still_runs_is_named(
     with earlier_daemon(tmp_path, answer) as home:
         done = Rig(home.path).run("read", "m-1")
     assert done.code == Conflict.exit_code
-    assert done.err.startswith("harken: The daemon that runs is of another version and ")
+    assert done.err.startswith("harken: The running daemon is of another version and ")
     assert said in done.err
-    assert "Start it anew: harken down && harken up" in done.err
+    assert "Restart it: harken down && harken up" in done.err
 
 
 def test_what_you_had_not_seen_is_what_is_left_to_sort(machine: UpgradedMachine) -> None:

@@ -79,4 +79,4 @@ def test_nobody_is_served_of_whom_it_cannot_be_told_whether_they_are_of_a_run() 
             scope = {"client": end.getsockname(), "server": listening.getsockname(), "extensions": {CONNECTION: {}}}
             error = client_check(is_of_run)(scope)
             refused[name] = "" if error is None else error.message
-    assert refused == {"ours": "", "run": "A run does not use HTTP.", "?": "Nobody can tell who is asking."}
+    assert refused == {"ours": "", "run": "A run does not use HTTP.", "?": "Harken cannot tell who is asking."}

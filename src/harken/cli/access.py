@@ -44,7 +44,7 @@ def pair(asked: Invocation) -> None:
     result = _ask(asked, "pair")
     if not asked.as_json:
         until = clock_time(result["until"])
-        asked.screen.line(f"{one_line(result['code'])}  admits the first who sends it, until {until}.")
+        asked.screen.line(f"{one_line(result['code'])}  allows the first sender who sends it, until {until}.")
 
 
 @verb_command("mute")
@@ -55,7 +55,7 @@ def mute(asked: Invocation, *, kind: str, name: str, seconds: float | None) -> N
     result = _ask(asked, "mute", kind=kind, name=name, seconds=seconds)
     if not asked.as_json:
         until = f" until {clock_time(result['until'])}" if result["until"] else ""
-        asked.screen.line(f"{result['kind']} {one_line(result['name'])} is muted{until}; what comes is stored.")
+        asked.screen.line(f"{result['kind']} {one_line(result['name'])} is muted{until}; messages are still stored.")
 
 
 @verb_command("unmute")

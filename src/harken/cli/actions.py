@@ -159,7 +159,7 @@ def _agree(asked: Invocation, daemon: DaemonClient, record: Result, wish: RunOpt
     from harken.cli.action_show import show_wish
 
     if asked.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UserError("This needs your yes, and nobody can be asked here.", "Say --yes.")
+        raise UserError("This needs your yes, and there is no terminal to ask in.", "Say --yes.")
     rule: Result | None = None
     if wish.rule:
         known = daemon.ask("rules")["rules"]

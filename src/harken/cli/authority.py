@@ -95,7 +95,7 @@ def agree_by_word(asked: Invocation, question: str, word: str, *, is_agreed: boo
 
 def _refuse_unasked(asked: Invocation, hint: str) -> None:
     if asked.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UserError("This needs your yes, and nobody can be asked here.", hint)
+        raise UserError("This needs your yes, and there is no terminal to ask in.", hint)
 
 
 def _leave(asked: Invocation) -> None:

@@ -49,7 +49,7 @@ def backup(asked: Invocation, *, file: str, replace: bool) -> None:
         raise UserError("Stdout cannot hold a backup here.", "Name a file, or send it to another program.")
     path = None if file == STREAM else Path(os.path.normpath(Path.cwd() / file))
     if path is not None and path.exists() and not replace:
-        raise Conflict(f"{path} is there already.", "Choose another name, or say --replace.")
+        raise Conflict(f"{path} is there already.", "Choose another name, or add --replace.")
     with backup_target(path) as (stream, work):
         about, count = pack(home, stream, work, _Progress().told)
     size = path.stat().st_size if path else 0

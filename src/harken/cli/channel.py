@@ -95,7 +95,7 @@ def _show_messages(asked: Invocation, found: Result, name: str = "") -> None:
     if found["messages"]:
         return
     if found["cleared"]:
-        note_to_person(f"Nothing came since you cleared it. What was there before: {_listing(name)}")
+        note_to_person(f"Nothing new since you cleared it. Earlier messages: {_listing(name)}")
     else:
         note_to_person(NOTHING)
 
@@ -135,7 +135,7 @@ def ack(asked: Invocation, *, name: str, source: str) -> None:
     if asked.gave_json(found):
         return
     if not found["acknowledged"]:
-        note_to_person("All of that was seen before.")
+        note_to_person("Everything was already seen.")
         return
     names = ", ".join(one_line(_place(each)) for each in found["channels"])
     asked.screen.line(f"{found['acknowledged']} seen by you: {names}")

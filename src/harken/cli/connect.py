@@ -55,7 +55,7 @@ def connect(
     if is_all:
         found = [target for target in found if target.found]
     if not found:
-        raise NotFound("No agent host was found on this machine.", f"There are: {', '.join(host_names())}.")
+        raise NotFound("No agent was found on this machine.", f"There are: {', '.join(host_names())}.")
     connect_targets(asked, found, wake=wake, is_dry=dry_run, is_agreed=yes)
 
 
@@ -82,9 +82,9 @@ def disconnect(asked: Invocation, *, words: tuple[str, ...], is_all: bool, proje
 def names_of(words: Sequence[str], *, is_all: bool) -> list[str]:
     """Return the hosts that are meant, each once."""
     if is_all and words:
-        raise UserError("Name hosts, or say --all, not both.")
+        raise UserError("Name agents or use --all, not both.")
     if not words and not is_all:
-        raise UserError("Which host?", f"Name one or several of: {', '.join(host_names())}; or say --all.")
+        raise UserError("Which host?", f"Name one or several of: {', '.join(host_names())}; or use --all.")
     return connectable() if is_all else list(dict.fromkeys(host_name(word) for word in words))
 
 

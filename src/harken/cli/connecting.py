@@ -38,7 +38,7 @@ DRY_RUN = "Say --yes; `connect --dry-run` shows it."
 def look_for_hosts(asked: Invocation, names: Sequence[str], project: Path | None) -> list[ConnectTarget]:
     """Return the hosts with what is known of them; a person who waits is told what for."""
     if len(names) > 1 and sys.stderr.isatty():
-        note_to_person("Looking for agent hosts …")
+        note_to_person("Looking for agents …")
     return targets(asked.home.path, names, project)
 
 
@@ -58,7 +58,7 @@ def connect_targets(
         asked.print_json({"hosts": results})
     elif any(result["state"] == "connected" for result in results):
         first = "" if is_reachable(asked.home) else " The first of them starts Harken in the background."
-        asked.screen.line(f"Sessions that you start from now on have it.{first}")
+        asked.screen.line(f"New sessions use it.{first}")
     if any(result["error"] or not all(row["is_good"] for row in result["findings"]) for result in results):
         click.get_current_context().exit(NEEDS_FIXING)
 
@@ -77,7 +77,7 @@ def _connected(asked: Invocation, job: ConnectJob, *, is_alone: bool) -> Result:
         if job.is_todo:
             apply(job.plan, target.place, job.options, _progress)
         if target.found and sys.stderr.isatty():
-            note_to_person(f"Looking whether {target.name} sees it …")
+            note_to_person(f"Checking that {target.name} sees it …")
         findings = list(verify(target.connector, target.place)) if target.found else []
     except HarkenError as exc:
         if is_alone:

@@ -38,7 +38,7 @@ def up(asked: Invocation) -> None:
         start(home, start_notice())
     facts = _running(home)
     if facts is None:
-        raise Unavailable("The daemon ended as soon as it had started.", f"Look at {home.daemon_log}")
+        raise Unavailable("The daemon ended right after it started.", f"Look at {home.daemon_log}")
     state = "restarted" if replaced else "running" if found else "started"
     if asked.gave_json({"state": state, **facts}):
         return
@@ -76,7 +76,7 @@ def down(asked: Invocation) -> None:
         for pid in stopped:
             asked.screen.line(f"Harken stopped (process {pid}).")
     else:
-        asked.screen.line(f"No daemon runs for {asked.home.path}.")
+        asked.screen.line(f"No daemon is running for {asked.home.path}.")
     if not asked.as_json and installed(asked.home, os.environ) is not None:
         note_to_person("The service starts it again when you log in. To end that: harken service remove")
 

@@ -142,7 +142,7 @@ def probe_host(asked: Invocation, name: str, folder: Path | None, *, is_agreed: 
     if folder is not None:
         if trial_recipe(name).needs_folder:
             why = f"The model of {title} can only be replaced in a folder of the trial's own."
-            raise UserError(why, f"Leave --dir away: harken probe {name}")
+            raise UserError(why, f"Leave out --dir: harken probe {name}")
         _agree(asked, title, folder.resolve(), is_agreed=is_agreed)
     (target,) = look_for_hosts(asked, [name], None)
     here = folder.resolve() if folder else None
@@ -166,7 +166,7 @@ def _agree(asked: Invocation, title: str, folder: Path, *, is_agreed: bool) -> N
     if is_agreed:
         return
     if asked.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UserError("This needs your yes, and nobody can be asked here.", "Say --yes.")
+        raise UserError("This needs your yes, and there is no terminal to ask in.", "Say --yes.")
     asked.screen.text(
         f"{title} will run in {short(folder)} for about a minute, with a model of Harken's own. It reads your inbox as "
         "any session there does: what waits is given to it, and counts as read by this host. Another session of yours "

@@ -88,7 +88,7 @@ def pull(asked: Invocation, **options: str | int | bool) -> None:
     if not asked.as_json:
         messages.note_most_taken(int(options["limit"]), pulled)
     if not pulled["messages"] and not asked.as_json:
-        note_to_person("Nothing is unread.")
+        note_to_person("No unread messages.")
 
 
 @light_command("wait")
@@ -107,7 +107,7 @@ def ack(asked: Invocation, *, refs: tuple[str, ...], consumer: str) -> None:
     if asked.gave_json(result):
         return
     if not result["acknowledged"]:
-        note_to_person("All of that was seen before.")
+        note_to_person("Everything was already seen.")
     for message_id in result["acknowledged"]:
         print(f"{one_line(message_id)}  seen by {reader_name(consumer or YOU)}")
 

@@ -80,7 +80,7 @@ def wait(asked: Invocation, *, timeout: float, consumer: str, limit: int) -> Non
                 break
         hand_over(asked, daemon, found, show_offered, found["unread_remaining"])
     if not found["messages"] and not asked.as_json:
-        note_to_person(f"Nothing came within {timeout:g} second{'' if timeout == 1 else 's'}.")
+        note_to_person(f"Nothing arrived within {timeout:g} second{'' if timeout == 1 else 's'}.")
 
 
 def text_or_stdin(words: tuple[str, ...], hint: str) -> str:
@@ -132,7 +132,7 @@ def note_file(sent: Result) -> None:
 def note_most_taken(limit: int, pulled: Result) -> None:
     """Say that no more than a bound are taken at once."""
     if limit > MAX_TAKEN and len(pulled["messages"]) == MAX_TAKEN:
-        note_to_person(f"At most {MAX_TAKEN} are taken at once. The next: the same command again.")
+        note_to_person(f"At most {MAX_TAKEN} are taken at once. For more, run the command again.")
 
 
 def note_cut(records: list[Result]) -> None:
@@ -172,7 +172,7 @@ def _show_piece(screen: Screen, found: Result, limit: int | None) -> None:
         more = f"--offset {following}" + (f" --limit {limit}" if limit else "")
         note_to_person(f"Up to character {following} of {length}. The next: harken read {ref} {more}")
     elif (written := found["message"].get("cut_from")) is not None:
-        note_to_person(f"It was cut when it came: {length:,} of {written:,} characters are stored.")
+        note_to_person(f"Cut on arrival: {length:,} of {written:,} characters are stored.")
 
 
 def _show_details(screen: Screen, details: Result) -> None:

@@ -43,7 +43,7 @@ outbox.add_command(retry)
 def _show(screen: Screen, replies: list[Result]) -> None:
     screen.table([_row(each) for each in replies])
     if not replies:
-        note_to_person("Every reply has left.")
+        note_to_person("All replies have been sent.")
     elif any(each["state"] == "parked" for each in replies):
         note_to_person("Try a parked one again: harken outbox retry ID")
 

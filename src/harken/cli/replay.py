@@ -54,11 +54,11 @@ def replay(asked: Invocation, *, at: datetime, mailbox: str, consumer: str, limi
     if at > datetime.now().astimezone():
         raise UserError("That time has not come yet.", f"Give one that is over: {MOMENTS}.")
     if not 1 <= limit <= MAX_SHOWN:
-        raise UserError(f"--limit is a number from 1 to {MAX_SHOWN}.", "Leave it away for 50.")
+        raise UserError(f"--limit is a number from 1 to {MAX_SHOWN}.", "The default is 50.")
     then = _replayed(asked, timestamp(at), mailbox, consumer, limit)
     found, unknown = then.mailboxes(), then.unknown()
     if mailbox and not found:
-        raise NotFound(f"There was no mailbox {mailbox[:80]!r} then.", "Leave --mailbox away to see all there were.")
+        raise NotFound(f"There was no mailbox {mailbox[:80]!r} then.", "Leave out --mailbox to see all there were.")
     if asked.gave_json({"at": timestamp(at), "mailboxes": list(map(_shape, found)), "unknown": asdict(unknown)}):
         return
     shown = [each for each in found if each.head or mailbox]

@@ -69,12 +69,14 @@ def _look(asked: Invocation, daemon: DaemonClient) -> None:
 
 def _show(screen: Screen, found: Result) -> None:
     age, stays = (_days(found[name]) for name in ("max_age_seconds", "expired_stays_seconds"))
-    screen.line(f"A mailbox keeps {found['max_messages']} messages, for {age}. What expired stays {stays} to be seen.")
+    screen.line(
+        f"A mailbox keeps {found['max_messages']} messages, for {age}. Expired messages stay visible for {stays}."
+    )
     rows = [_row(each) for each in found["mailboxes"] if each["stored"]]
     if rows:
         screen.table([("mailbox", "stored", "over", "to expire", "to remove"), *rows])
     if any(each["to_expire"] or each["to_delete"] for each in found["mailboxes"]):
-        note_to_person("It happens by itself within the hour. Now: harken retention run")
+        note_to_person("The daemon does this within the hour. To do it now: harken retention run")
     elif any(each["over"] for each in found["mailboxes"]):
         note_to_person("What is over the limits has just expired, or has a reply on its way; it is removed later.")
     else:

@@ -129,7 +129,7 @@ def _place(fault: RuleFault) -> str:
 
 def _sum_up(screen: Screen, faults: int, warnings: int, rules: int) -> None:
     if faults:
-        note_to_person(f"{counted(faults, 'fault')}. Nothing of this file is in force before it has none.")
+        note_to_person(f"{counted(faults, 'fault')}. The file is not loaded until it has none.")
         return
     more = f", {counted(warnings, 'warning')}" if warnings else ""
     screen.line(f"ok: {counted(rules, 'rule')}{more}")

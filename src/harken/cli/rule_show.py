@@ -53,7 +53,7 @@ def show_rules(screen: Screen, found: Result, home_option: Sequence[str] = ()) -
         screen.line(screen.paint("The file is not in force:", RED))
         screen.text(found["problem"])
     elif found["is_changed"]:
-        screen.hint("The file has changed since it was read: harken rules reload")
+        screen.hint("The file has changed since it was loaded: harken rules reload")
     _show_table(screen, found["rules"])
     for warning in found["warnings"]:
         screen.line(screen.paint(screen.fit(f"{warning['rule'] or 'the file'}: {warning['text']}"), DIM))

@@ -61,7 +61,7 @@ def test(asked: Invocation, *, limit: int, **options: str | float | bool) -> Non
         return
     show_test(asked.screen, found, is_all=bool(options["all"]))
     if found["looked_at"] and not found["messages"]:
-        note_to_person("No rule fits any of them. For one message, it is said why: harken rules explain MESSAGE")
+        note_to_person("No rule matches any of them. To see why for one message: harken rules explain MESSAGE")
     if found["looked_at"] >= limit:
         note_to_person(f"Only the newest {limit} messages were looked at. Look at more with --limit.")
 

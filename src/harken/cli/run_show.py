@@ -156,7 +156,7 @@ def show_run(screen: Screen, run: Result, *, has_diff: bool = False) -> None:
         inside(screen, run["answer"])
     close_envelope(screen, run)
     if not has_diff and any(each["diff"] for each in (run["changes"] or {}).get("files", ())):
-        screen.hint(f"What is different in the files: harken run show {run['id']} --diff")
+        screen.hint(f"The diff: harken run show {run['id']} --diff")
 
 
 def _show_denied(screen: Screen, head: str, denied: Sequence[str]) -> None:

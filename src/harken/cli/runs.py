@@ -104,7 +104,9 @@ def follow_run(asked: Invocation, daemon: DaemonClient, name: str) -> None:
                 sys.stdout.flush()
             found = _until_over(asked, daemon, found["id"])
     except KeyboardInterrupt:
-        note_to_person(f"\nIt goes on. Look again: harken run follow {name}\nEnd it: harken run abort {name}")
+        note_to_person(
+            f"\nThe run continues. Follow it again: harken run follow {name}\nEnd it: harken run abort {name}"
+        )
         raise
     if asked.as_json:
         asked.screen.line(json_text({"run": found}))

@@ -108,7 +108,7 @@ def status(asked: Invocation) -> None:
         asked.print_json({"name": found.name, "file": str(found.file), **said, "changed": has_changes})
         return
     if not is_there:
-        asked.screen.hint("There is no service of this home. Install it: harken service install")
+        asked.screen.hint("No service is installed for this home. Install it: harken service install")
         return
     rows = [("service", found.name), ("file", short(found.file)), ("state", word)]
     rows += [("starts by itself", "yes" if state.is_enabled else "no")]

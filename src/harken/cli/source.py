@@ -63,7 +63,7 @@ def list_sources(asked: Invocation) -> None:
     for fault in kinds().faults:
         note_to_person(fault)
     if not listed and not configured(asked.home):
-        note_to_person("There is no source. The kinds, and what each needs: harken source add --help")
+        note_to_person("There are no sources. To add one: harken source add --help")
 
 
 class AddGroup(click.Group):
@@ -230,7 +230,9 @@ def logout(asked: Invocation, *, name: str) -> None:
         return
     asked.screen.line(f"{one_line(name)}: {state}.")
     if was_in:
-        note_to_person("Whoever was signed in goes on from here; somebody else begins with what comes then.")
+        note_to_person(
+            "The same person continues from here after signing in again; somebody else starts with new messages."
+        )
 
 
 @verb("test")
@@ -256,7 +258,7 @@ def test(asked: Invocation, *, name: str, seconds: float) -> None:
     else:
         show_trial(asked.screen, trial)
         if trial.get("curl"):
-            note_to_person("This would be taken:")
+            note_to_person("This post would be accepted:")
             asked.screen.line(trial["curl"])
     if trial["state"] != "listening":
         click.get_current_context().exit(NOT_LISTENING)
@@ -280,7 +282,7 @@ def remove(asked: Invocation, *, name: str, is_restarted: bool) -> None:
     asked.screen.line(f"Taken out of {short(file)}:")
     asked.screen.text(shown_entry(name, removed.entry))
     if removed.is_in_force:
-        note_to_person("It is listened to no longer.")
+        note_to_person("Harken no longer listens to it.")
 
 
 class Console:
@@ -397,7 +399,7 @@ def _say_added(asked: Invocation, added: AddedSource) -> None:
     said = "Try it" if added.next_step == "test" else "Sign in"
     note_to_person(f"{said}: {prefix} source {added.next_step} {added.name}")
     if added.is_in_force:
-        note_to_person("The daemon listens to it from now on.")
+        note_to_person("Harken is listening to it.")
     for line in added.outcome.lines:
         asked.screen.line(line)
     for note in added.outcome.notes:

@@ -44,7 +44,7 @@ def status(asked: Invocation, *, is_all: bool) -> int:
         _show_insides(asked.screen, found)
         _show_service(asked)
     else:
-        asked.screen.hint(f"Harken {one_line(found['daemon']['version'])} runs. All about it: harken status --all")
+        asked.screen.hint(f"Harken {one_line(found['daemon']['version'])} is running. More: harken status --all")
     return 0
 
 
@@ -81,7 +81,7 @@ def _show_yours(screen: Screen, found: Result) -> None:
     ]
     show_section(screen, "Sent a pairing code and were not admitted", refused)
     if not (unread or needs or found["waiting"]["count"] or asked or parked or refused):
-        screen.line("Nothing waits for you.")
+        screen.line("Nothing needs you.")
 
 
 def _show_agents(screen: Screen, found: Result) -> None:
@@ -134,7 +134,7 @@ def _show_insides(screen: Screen, found: Result) -> None:
     """Print the daemon, its store, how far each reader is, and who is let in."""
     daemon = found["daemon"]
     since = clock_time(daemon["started_at"])
-    screen.line(f"Harken {one_line(daemon['version'])} runs since {since} (process {daemon['pid']}).")
+    screen.line(f"Harken {one_line(daemon['version'])} has been running since {since} (process {daemon['pid']}).")
     # What there is none of says nothing; without it the line fits a narrow terminal.
     some = {name: count for name, count in found["store"].items() if count or name == "messages"}
     lag = some.pop("not_indexed", 0)

@@ -87,7 +87,7 @@ def list_tasks(asked: Invocation, **options: bool) -> None:
         return
     show_tasks(asked.screen, found)
     if not found:
-        note_to_person('There is no task. Make one: harken task new "TITLE"')
+        note_to_person('There are no tasks. Create one: harken task new "TITLE"')
     for each in found:
         if not each["has_folder"] and each["state"] != "done":
             note_to_person(f"The folder of {each['id']} is missing. Remove the task: harken task rm {each['id']}")

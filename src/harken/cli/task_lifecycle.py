@@ -199,7 +199,7 @@ def remove_task(asked: Invocation, name: str) -> None:
         notes.append(f"Its worktree stays: {short(Path(task['dir']))}")
     if asked.gave_json({**removed, "notes": notes}):
         return
-    asked.screen.line(f"{one_line(task['id'])} is removed; its messages stay until they are old.")
+    asked.screen.line(f"{one_line(task['id'])} is removed; its messages stay until they expire.")
     for note in notes:
         asked.screen.text(note)
 

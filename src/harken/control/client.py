@@ -76,7 +76,7 @@ def _connected(home: Place, family: int, target: str | tuple[str, int], seconds:
 
 def no_daemon(home: Place) -> NoDaemon:
     """Return the error that says so."""
-    return NoDaemon(f"No daemon runs for {os.fspath(home)}.", "Start it: harken up")
+    return NoDaemon(f"No daemon is running for {os.fspath(home)}.", "Start it: harken up")
 
 
 class DaemonRecord(dict[str, "Any"]):
@@ -89,9 +89,7 @@ class DaemonRecord(dict[str, "Any"]):
 
 def other_version(what: str) -> Conflict:
     """Return the error that a daemon of another version runs, which has or says less than this command asks for."""
-    return Conflict(
-        f"The daemon that runs is of another version and {what}.", "Start it anew: harken down && harken up"
-    )
+    return Conflict(f"The running daemon is of another version and {what}.", "Restart it: harken down && harken up")
 
 
 class DaemonConnection:

@@ -354,7 +354,7 @@ def environment_of(pid: int) -> Mapping[str, str]:
 
 
 def _unknown(exc: OSError) -> Unavailable:
-    return Unavailable(f"Nobody can tell who is asking: {exc.strerror}.", "Close some agents, or try again.")
+    return Unavailable(f"Harken cannot tell who is asking: {exc.strerror}.", "Close some agents, or try again.")
 
 
 def is_gone(pid: int) -> bool:
@@ -436,7 +436,7 @@ def client_check(
             try:
                 noted["is_of_run"] = is_of_run(asking.inode)
             except OSError:
-                return Forbidden("Nobody can tell who is asking.", "Close some agents, or try again.")
+                return Forbidden("Harken cannot tell who is asking.", "Close some agents, or try again.")
         if noted["is_of_run"]:
             return Forbidden("A run does not use HTTP.", "What it is about stands in its prompt.")
         return None

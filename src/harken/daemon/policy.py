@@ -54,7 +54,7 @@ def trust_of(name: str, settings: Settings) -> Trust:
     entry = settings.sources[name]
     trust = _choice(Trust, entry, "trust", name, settings.trust.default)
     if trust is Trust.OWNER:
-        raise UserError(f"sources.{name} cannot be trusted as you are.", 'Use trust = "known" or "unknown".')
+        raise UserError(f"sources.{name} cannot be trusted like you.", 'Use trust = "known" or "unknown".')
     return trust
 
 

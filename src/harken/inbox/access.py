@@ -159,7 +159,7 @@ class Tokens:
         """Return the token of a secret that a machine shows now, from an address; raises `Forbidden`."""
         token = await self._tokens.find(_digest(secret))
         if token is None or token.kind != kind:
-            raise Forbidden("This token is not known.", "Look whether all of it was copied.")
+            raise Forbidden("This token is not known.", "Check that you copied all of it.")
         return await self._tokens.use(token.id, machine, address)
 
     def _seen(self, token: Token) -> TokenState:

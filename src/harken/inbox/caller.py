@@ -101,7 +101,7 @@ def speaker(caller: Caller, name: str | None) -> Sender:
     if caller.role is Role.OWNER:
         return Sender(name, name)
     if folded in (OWNER_ID, caller_name(Role.OWNER), "user"):
-        raise Forbidden("An agent may not speak as the owner.", "Leave the sender away, or name another.")
+        raise Forbidden("An agent may not speak as the owner.", "Leave out the sender, or name another.")
     return Sender(caller.sender.id, name)
 
 

@@ -71,7 +71,7 @@ class Conversations:
         """Put conversations off, for a while or until a time; without either for three hours."""
         caller.require_owner("sort your conversations")
         if seconds is not None and until is not None:
-            raise UserError("For how long, or until when?", "Say one of them: --for or --until.")
+            raise UserError("For how long, or until when?", "Use one of them: --for or --until.")
         now = self._clock.now()
         if until is None:
             until = now + (DEFAULT_SNOOZE if seconds is None else timedelta(seconds=seconds))

@@ -136,7 +136,7 @@ async def _sign_out(context: CallContext, a: SignOut) -> object:
     known = {each.id: each for each in context.browsers.all()}
     wanted = list(known) if a.is_all else [name.strip() for name in a.browsers]
     if not wanted and not a.is_all:
-        raise UserError("Which browser?", "Name its id, as `harken browsers` shows it, or say --all.")
+        raise UserError("Which browser?", "Name its id, as `harken browsers` shows it, or use --all.")
     if unknown := [name for name in wanted if name not in known]:
         raise NotFound(f"No browser {unknown[0][:40]!r} is signed in.", "See who is: harken browsers")
     for name in wanted:

@@ -52,7 +52,7 @@ def watch(asked: Invocation, *, named: tuple[str, ...], source: str, has_all: bo
     shortcuts = [key.removeprefix(ONLY) for key, is_on in how.items() if key.startswith(ONLY) and is_on]
     wanted = WatchFilter(channels=frozenset((*named, *shortcuts)), source=source, has_all=has_all)
     if how["quiet"] and (how["once"] or asked.as_json):
-        raise UserError("--quiet prints nothing.", "Leave it away, or leave --once and --json away.")
+        raise UserError("--quiet prints nothing.", "Leave it out, or leave out --once and --json.")
     with asked.daemon() as starter:
         starter.ask("stats")
     # One that is stopped later is not started again by being watched.

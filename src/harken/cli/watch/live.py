@@ -153,7 +153,7 @@ class LiveView:
             self._say("No question is chosen." if self._news.view.asked else "Nothing waits for an answer.")
         elif not self._choice.is_settled(monotonic()):
             self._choice = self._choice.held(monotonic())
-            self._say(f"{name} has just come. Look at it, and press {key} again.")
+            self._say(f"{name} has just arrived. Look at it, and press {key} again.")
         else:
             told = self._news.act("confirm", action=name, yes=is_yes)
             self._say(f"{name}: {'yes' if is_yes else 'no'}, it is {told['state']}.")
@@ -208,7 +208,7 @@ class LiveView:
             )
         elif not self._choice.is_settled(monotonic()):
             self._choice = self._choice.held(monotonic())
-            self._say(f"{name} has just come. Look at it, and press {key} again.")
+            self._say(f"{name} has just arrived. Look at it, and press {key} again.")
             return ""
         return name
 

@@ -276,7 +276,7 @@ def _key(row: dict[str, object]) -> RSAPublicKey | None:
 def _away(reason: str) -> Unavailable:
     return Unavailable(
         f"The keys of Microsoft's bot service cannot be had: {reason}.",
-        "it is tried again; if it goes on, check the network",
+        "Harken tries again; if it goes on, check the network",
         retry_after=TRIED_AGAIN_AFTER.total_seconds(),
     )
 

@@ -146,7 +146,7 @@ class AppTokens:
 def _later(reason: str, asked: float | None = None) -> Unavailable:
     return Unavailable(
         f"The sign-in service gives the bot no token now: {reason}.",
-        "nothing needs to be done: it is tried again",
+        "nothing needs to be done: Harken tries again",
         retry_after=asked or RETRY_SECONDS,
     )
 
@@ -246,7 +246,7 @@ class BotSender:
             asked = asked_seconds(answer.headers, self._clock.now())
             raise Unavailable(
                 "The bot service asks us to wait.",
-                "nothing is lost: it is tried again",
+                "nothing is lost: Harken tries again",
                 retry_after=asked or BUSY_SECONDS,
             )
         raise _refusal(status, _code(answer.body))

@@ -71,9 +71,9 @@ def compose(reply: OutgoingReply, settings: ImapSettings, now: datetime) -> Emai
     """Return the answer; raises `UserError` for a text that cannot be sent, `Forbidden` if it has no address."""
     text = reply.body.strip()
     if reply.to.source != settings.name:
-        raise Forbidden("This is no mail of this account.", "answer a mail that came from it")
+        raise Forbidden("This mail is not from this account.", "answer a mail that came from it")
     if not text:
-        raise UserError("An answer says something.", "write a text")
+        raise UserError("The answer is empty.", "write a text")
     if len(text) > MAX_CHARS:
         raise UserError(f"The answer is longer than {MAX_CHARS:,} characters.", "shorten it")
     mail = EmailMessage(policy=SMTP)

@@ -486,6 +486,6 @@ def _lanes_of(name: str) -> tuple[str, ...]:
 def _busy(seconds: float) -> Unavailable:
     return Unavailable(
         "Too many requests to Microsoft wait for their turn.",
-        "nothing is lost: it is tried again",
+        "nothing is lost: Harken tries again",
         retry_after=max(round(seconds, 3), 1.0),
     )

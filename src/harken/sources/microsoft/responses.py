@@ -26,7 +26,7 @@ from harken.sources.payload import Json
 MAX_TOLD_CHARS: Final = 200
 MAX_MESSAGE_CHARS: Final = 4_000
 MAX_CAUSES: Final = 5
-TRIED_AGAIN: Final = "it is tried again; if it goes on, check the network"
+TRIED_AGAIN: Final = "Harken tries again; if it goes on, check the network"
 MAX_SCOPES: Final = 8
 
 _OK: Final = range(200, 300)
@@ -165,7 +165,9 @@ def _success(answer: HttpAnswer, *, is_reading: bool, is_list: bool) -> RuleVerd
 def _trouble(answer: HttpAnswer, present: datetime, *, is_reading: bool) -> RuleVerdict:
     asked = asked_seconds(answer.headers, present)
     if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
-        wait = Unavailable("Microsoft asks us to wait.", "nothing is lost: it is tried again", retry_after=asked or 1.0)
+        wait = Unavailable(
+            "Microsoft asks us to wait.", "nothing is lost: Harken tries again", retry_after=asked or 1.0
+        )
         return ResponseRetry(asked, wait, is_throttled=True)
     reason = f"the service answers {answer.status}"
     is_throttled = answer.status in _LATER and asked is not None

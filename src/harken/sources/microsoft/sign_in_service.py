@@ -119,7 +119,7 @@ class SignInService:
         if status == _BUSY or status >= _BROKEN:
             raise Unavailable(
                 f"The sign-in service is busy or broken ({status}).",
-                "Nothing needs to be done: it is tried again.",
+                "Nothing needs to be done: Harken tries again.",
                 retry_after=self._retry_after(reply),
             )
         try:
@@ -417,7 +417,7 @@ def refusal(answer: Mapping[str, object], asker: RefusalContext) -> HarkenError:
     if cause is RefusalCause.LATER:
         return Unavailable(
             f"The sign-in service cannot answer now{label}.",
-            "Nothing needs to be done: it is tried again.",
+            "Nothing needs to be done: Harken tries again.",
             retry_after=LATER_SECONDS,
         )
     is_off = asker.skew_seconds is not None and abs(asker.skew_seconds) > SKEW_SECONDS

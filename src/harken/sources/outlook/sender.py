@@ -72,9 +72,9 @@ class OutlookSender:
     async def _send(self, reply: OutgoingReply) -> str:
         text = reply.body.strip()
         if reply.to.source != self._settings.name or not reply.to.conversation:
-            raise Forbidden("This is no mail of this account.", "answer a mail that came from it")
+            raise Forbidden("This mail is not from this account.", "answer a mail that came from it")
         if not text:
-            raise UserError("An answer says something.", "write a text")
+            raise UserError("The answer is empty.", "write a text")
         if len(text) > MAX_CHARS:
             raise UserError(f"The answer is longer than {MAX_CHARS:,} characters.", "shorten it, or send a file")
         if sent := await self._sent(reply, is_tried=reply.tried_at is not None):

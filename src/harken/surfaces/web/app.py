@@ -302,7 +302,9 @@ def _wish(request: Request) -> StreamRequest:
     if last and number is None:
         number = _HIGHEST  # not of this store: like a number it has not reached, the client is told to look anew
     if after and number is None:
-        raise UserError(f"{after[:40]!r} is no number of an event.", "Give the last `id` you got, or leave it away.")
+        raise UserError(
+            f"{after[:40]!r} is not the number of an event.", "Give the last `id` you got, or leave it out."
+        )
     return StreamRequest(after=number, names=names, mailbox=query.get("mailbox", ""))
 
 

@@ -262,7 +262,7 @@ def _moment(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as exc:
-        raise UserError("That is no time.", "Choose one of the list, or a date and a time.") from exc
+        raise UserError("That is not a time.", "Choose one of the list, or a date and a time.") from exc
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 

@@ -379,7 +379,7 @@ class AgentPages:
         findings = await to_thread.run_sync(do)
         if findings is None:
             return await self._one(host, wake, ActionNote(lines=[_CHANGED], is_problem=True))
-        note = ActionNote(lines=[f"{host_title(host)} is connected. Sessions that you start from now on have it."])
+        note = ActionNote(lines=[f"{host_title(host)} is connected. New sessions use it."])
         return await self._one(host, wake, note, findings)
 
     async def disconnect(self, request: Request) -> Response:
