@@ -22,11 +22,13 @@ _PROMISES: Final = (
     held("offered --> refused", "test_what_was_not_seen_is_refused_when_a_task_is_done"),
     held("[*] --> queued", "test_the_ledger_has_a_line_for_every_agent_that_reads"),
     held(
-        "For each message and each consumer there is one delivery, and it has one state.",
+        "For each message and consumer there is one delivery, with one state.",
         "test_store_agrees_with_the_model",
     ),
     held("`harken read ID` shows it", "test_read_shows_the_message_its_ledger_and_replies"),
-    held("it is stored, and this consumer was not given it", "test_the_ledger_has_a_line_for_every_agent_that_reads"),
+    held(
+        "it is stored, but was not given to this consumer yet", "test_the_ledger_has_a_line_for_every_agent_that_reads"
+    ),
     held("its text was handed to a surface", "test_offer_is_visible_in_the_ledger"),
     held(
         "there is evidence that it arrived",
@@ -44,24 +46,24 @@ _PROMISES: Final = (
         "test_proof_of_an_expired_delivery_is_ignored",
     ),
     held(
-        "or another agent had seen it before this consumer began",
+        "or another agent had seen it before this consumer started",
         "test_what_another_agent_had_seen_is_expired_in_the_ledger_with_its_name",
     ),
     held(
-        "the task that it was for was done before there was proof",
+        "its task was done before there was proof",
         "test_what_was_not_seen_is_refused_when_a_task_is_done",
         "test_a_proof_that_comes_too_late_changes_nothing",
     ),
-    held("nothing in this version ends like this", "test_store_agrees_with_the_model"),
+    held("not used in this version", "test_store_agrees_with_the_model"),
     held(
-        "`queued` is what has no row yet.",
+        "A delivery without a row is `queued`.",
         "test_withdrawn_offer_never_happened",
         "test_the_ledger_has_a_line_for_every_agent_that_reads",
     ),
     held("`harken read` says `not given`", "test_what_a_consumer_was_not_given_is_shown_with_the_way_to_it"),
     # Offered is not seen
     held(
-        "A text that was handed to an agent may never reach the model. The person pressed Esc.",
+        "Text that was handed to an agent may never reach the model. You pressed Esc.",
         "test_after_an_interruption_it_is_offered_again_as_a_repeat",
         "test_prompt_that_was_taken_back_takes_its_message_along_and_it_comes_again",
     ),
@@ -86,19 +88,19 @@ _PROMISES: Final = (
     ),
     held("the turn that carried the message ended by itself", "test_the_end_of_a_turn_proves_all_of_it"),
     held(
-        "the text, to the line with its delivery id that ends it, stands in the host's own record above an answer",
+        "the text, up to the closing line with its delivery id, is in the host's own record before an answer",
         "test_record_proves_what_stands_above_an_answer",
         "test_record_proves_what_stands_before_a_new_answer",
         "test_telling_that_was_cut_is_not_found",
     ),
-    held("or came back in a prompt whose turn went on", "test_what_a_prompt_shows_is_proven_when_its_turn_goes_on"),
+    held("or came back in a prompt whose turn continued", "test_what_a_prompt_shows_is_proven_when_its_turn_goes_on"),
     held(
         "the agent, or you, named the message or its delivery id",
         "test_an_acknowledgement_is_proof",
         "test_ack_marks_as_seen_by_id_and_number",
     ),
     held(
-        "or the agent acknowledged with `channels` what that tool had given it whole before",
+        "or the agent acknowledged with `channels` what that tool had given it in full",
         "test_channels_lists_what_the_agent_may_read_and_acknowledges_what_it_was_given",
     ),
     held(
@@ -110,7 +112,7 @@ _PROMISES: Final = (
     held("or a program said so with `prove`", "test_what_a_program_was_offered_is_its_own_again_after_a_killed_daemon"),
     held("a reply | the message was answered", "test_a_reply_is_proof_and_reaches_the_person"),
     # The rules of proof
-    held("**What is not known proves nothing.**", "test_proof_is_never_early_and_never_missing"),
+    held("**The unknown proves nothing.**", "test_proof_is_never_early_and_never_missing"),
     held(
         "a tool that runs later in the same turn, or its end",
         "test_a_tool_proves_what_came_with_the_prompt",
@@ -190,11 +192,11 @@ _PROMISES: Final = (
         "test_after_a_restart_only_the_very_same_turn_proves",
     ),
     held(
-        "What is not proven is offered again, marked as a repeat: after an interruption with the next prompt",
+        "Without proof, Harken offers a message again, marked as a repeat: after an interruption with the next prompt",
         "test_after_an_interruption_it_is_offered_again_as_a_repeat",
     ),
     held(
-        "after a wake that nothing proved when a minute is over",
+        "one minute after an unproven wake",
         "test_the_next_way_is_used_when_nothing_proved_the_first",
         "test_figures_of_the_delivery_page_are_those_of_the_code",
     ),
@@ -205,7 +207,7 @@ _PROMISES: Final = (
     ),
     held("at the latest when the lease ends", "test_expired_lease_is_offered_again_as_a_repeat"),
     held(
-        "A call that was already under way when … to one step of the model.",
+        "A call that was already in progress when … to one step of the model.",
         "test_a_call_that_overlaps_proves_nothing_and_the_next_one_does",
     ),
     held(
@@ -213,10 +215,10 @@ _PROMISES: Final = (
         "test_a_message_that_meets_a_cancellation_is_not_lost",
     ),
     held(
-        "An event after an interruption. When you press … offers again what was not proven",
+        "An event after an interruption. When you press … offers unproven messages again",
         "test_after_an_interruption_it_is_offered_again_as_a_repeat",
     ),
-    held("unless the host's own record shows that it was answered to", "test_an_id_in_the_transcript_proves_it"),
+    held("unless the host's own record shows that the model answered them", "test_an_id_in_the_transcript_proves_it"),
     held(
         "That a hint was sent, a resource updated, or a wake accepted.",
         "test_only_tool_calls_are_evidence",
@@ -225,30 +227,30 @@ _PROMISES: Final = (
     ),
     # After a restart of the daemon
     held(
-        "What each session is doing is kept in small files below `run/sessions`",
+        "Harken keeps the state of each session in small files below `run/sessions`",
         "test_a_turn_that_goes_on_after_a_restart_proves_what_it_carried_where_it_has_a_name",
         "test_a_damaged_record_of_a_session_costs_only_that",
     ),
     held(
-        "not only its number, which is used again, … system and not by a clock",
+        "not only the number, which the system reuses, … system and not by a clock",
         "test_another_process_with_the_number_of_a_session_is_not_it",
         "test_living_session_is_known_again_although_the_clock_was_set",
     ),
     held(
-        "A restarted daemon knows the sessions whose processes are still there before anybody speaks to it.",
+        "So a restarted daemon knows the sessions whose processes are still there before anybody speaks to it.",
         "test_a_session_that_works_is_known_as_such_before_anybody_speaks",
         "test_a_session_whose_process_is_gone_is_not_known_again",
     ),
     held(
-        "until its next hook, call or connection says … that it is not known yet",
+        "until its next hook, call or connection, … that its state is unknown",
         "test_a_session_that_works_is_known_as_such_before_anybody_speaks",
     ),
     held(
-        "What a tool's result carried before is of … connection that carried it is back.",
+        "What a tool's result carried before the restart … connection that carried it is back.",
         "test_turn_that_goes_on_before_the_edge_is_back_proves_what_a_tool_gave_in_it",
     ),
     held(
-        "If a hook tells of another turn before that, the person had interrupted: it is offered again, as a repeat.",
+        "If a hook reports another turn … the message again, as a repeat.",
         "test_prompt_before_the_edge_is_back_lets_go_of_what_a_tool_gave_in_the_turn_before",
     ),
     # Leases
@@ -305,27 +307,27 @@ _PROMISES: Final = (
     ),
     held("`harken mcp --consumer NAME` chooses another.", "test_the_consumer_can_be_named_on_the_command"),
     held(
-        "`watch` is the person.",
+        "`watch` is you.",
         "test_person_reads_every_mailbox_from_its_beginning",
         "test_a_client_with_a_reserved_name_does_not_read_as_that",
     ),
     held(
-        "A consumer that is new begins with what … (`limits.new_consumer_window`) and no agent has seen",
+        "A new consumer starts with messages … (`limits.new_consumer_window`) that no agent has seen",
         "test_new_consumer_begins_with_recent_mail_no_agent_has_seen",
         "test_figures_of_the_delivery_page_are_those_of_the_code",
     ),
     held(
-        "the newest 10,000 of it at most (`limits.new_consumer_most`)",
+        "the newest 10,000 at most (`limits.new_consumer_most`)",
         "test_new_consumer_begins_with_the_newest_of_too_many",
         "test_figures_of_the_delivery_page_are_those_of_the_code",
     ),
     held(
-        "Mail to a project waits for its first … begin with the newest there, too.",
+        "A project's first reader gets all of its mail, … start with the newest there, too.",
         "test_mail_to_a_project_waits_for_its_first_reader",
         "test_all_mail_to_a_project_waits_for_its_first_reader",
     ),
     held(
-        "What it is not given is counted by its reason, once and for good",
+        "Harken counts what it does not give a new consumer, by reason",
         "test_what_a_consumer_is_not_given_is_counted_by_its_reason",
         "test_what_was_left_out_stays_what_it_was",
     ),
@@ -346,12 +348,12 @@ _PROMISES: Final = (
         "test_beginning_is_journaled_with_what_was_left_out",
     ),
     held(
-        "It also says up to which number all of that lies. Nothing of it is lost",
+        "with the highest sequence number. None of these messages is lost",
         "test_what_a_consumer_was_not_given_is_shown_with_the_way_to_it",
     ),
-    held("An agent finds it with `inbox_search`.", "test_agent_finds_with_search_what_it_was_not_given"),
+    held("An agent finds them with `inbox_search`.", "test_agent_finds_with_search_what_it_was_not_given"),
     held(
-        "Of a consumer that began with an earlier version nothing is known, and nothing is shown.",
+        "For a consumer that started with an earlier version, Harken does not know and shows nothing.",
         "test_who_began_before_it_was_counted_is_shown_with_nothing",
     ),
     # Order
@@ -366,7 +368,7 @@ _PROMISES: Final = (
     ),
     # Waiting
     held(
-        "return at once when something is unread, else when something arrives, else with nothing when the time is over",
+        "return at once if something is unread, … with nothing when the time is up",
         "test_what_arrived_while_the_agent_was_busy_is_returned_at_once",
         "test_a_wait_that_began_before_the_message_returns_it",
         "test_a_wait_without_messages_ends_with_an_empty_list",
@@ -374,7 +376,7 @@ _PROMISES: Final = (
         "test_wait_ends_well_when_nothing_comes",
     ),
     held(
-        "A client that runs no hooks of Harken is told to call it at the end of a turn; a host that has them is not",
+        "Harken tells a client without its hooks … does not tell a host that has them",
         "test_client_without_hooks_is_told_to_wait_at_the_end_of_a_turn",
         "test_host_with_hooks_is_not_told_to_wait",
     ),
@@ -384,34 +386,34 @@ _PROMISES: Final = (
         "test_no_wait_is_longer_than_the_configured_cap",
     ),
     held(
-        "A wait that is cancelled has consumed nothing.",
+        "A cancelled wait has consumed nothing.",
         "test_a_cancelled_wait_consumes_nothing",
         "test_ctrl_c_during_wait_takes_nothing",
     ),
     held(
-        "ends one wait of a session, which lists it, and no other",
+        "ends only one wait of a session, which lists it",
         "test_wait_is_ended_once_by_what_is_too_long",
         "test_wait_of_an_agent_is_ended_once_by_what_is_too_long",
         "test_one_session_of_a_consumer_hears_of_what_is_too_long",
     ),
     # Through what a message reaches an agent
     held(
-        "what may push (`wake`, `boundary`), and the five most recent channel messages (`prompt`)",
+        "messages with attention `wake` or `boundary`, and the five newest channel messages (`prompt`)",
         "test_a_prompt_carries_what_waits_once",
         "test_the_five_most_recent_channel_messages_go_with_a_prompt_oldest_first",
     ),
     held(
-        "what may push that far (`wake`, `boundary`), high priority first",
+        "the same without channel messages, high priority first",
         "test_a_tool_carries_only_what_may_push",
         "test_high_priority_is_not_crowded_out",
     ),
     held(
-        "the same; the turn goes on, a bounded number of times",
+        "the same as between two tool calls; the turn continues, a bounded number of times",
         "test_the_end_of_a_turn_is_held_up_within_the_hosts_limit",
         "test_noise_and_strangers_do_not_hold_up_the_end",
     ),
     held(
-        "what may wake it (`wake`), and with that what may interrupt it (`boundary`)",
+        "messages with attention `wake`, and along with them those with `boundary`",
         "test_an_idle_session_is_woken_with_the_message",
         "test_what_may_interrupt_rides_along_with_a_wake",
         "test_noise_does_not_ride_along_with_a_wake",
@@ -422,32 +424,32 @@ _PROMISES: Final = (
         "test_no_result_is_longer_than_the_host_shows",
     ),
     held(
-        "what is only counted (`count`) or muted comes this way alone",
+        "messages with attention `count` and muted ones come only this way",
         "test_unknown_senders_are_in_no_hook",
         "test_a_muted_sender_is_in_no_hook",
     ),
     held("`harken connect` installs the hooks.", "test_message_sent_while_a_tool_runs_is_in_the_next_request"),
     held(
-        "it first looks at a small file, the host's **bell**. While the bell is silent nothing else happens",
+        "it first checks a small file, the host's **bell**. If the bell is silent, nothing else happens",
         "test_an_empty_bell_costs_a_megabyte_of_input_nothing",
         "test_a_ringing_bell_lets_the_line_ask",
     ),
     held(
-        "The bell rings before the message is committed and is silenced only after looking again.",
+        "The bell rings before the message is committed, and is silenced only after another check.",
         "test_the_bell_rings_before_the_message_is_there",
         "test_a_message_between_looking_and_silencing_keeps_its_ring",
     ),
     held(
-        "Of all sessions that read the mailbox one is woken: the last active that is idle.",
+        "Harken wakes one of the sessions that read the mailbox: the most recently active idle one.",
         "test_of_several_hosts_one_session_is_woken",
     ),
     held(
-        "A session that waits or works is preferred, it needs no waking.",
+        "It prefers a session that waits or works, which needs no waking.",
         "test_a_session_in_a_long_poll_is_not_woken",
         "test_a_busy_session_is_woken_only_when_it_took_nothing",
     ),
     held(
-        "a session of theirs that seems busy and takes nothing for 20 seconds is woken too",
+        "one of their sessions that seems busy but takes nothing for 20 seconds is woken too",
         "test_a_busy_session_is_woken_only_when_it_took_nothing",
         "test_figures_of_the_delivery_page_are_those_of_the_code",
     ),
@@ -459,7 +461,7 @@ _PROMISES: Final = (
         "test_figures_of_the_delivery_page_are_those_of_the_code",
     ),
     held(
-        "a tool of an interrupted turn whose hook comes late is no work",
+        "a late hook of an interrupted turn's tool does not count as work",
         "test_tool_of_an_interrupted_turn_that_comes_late_leaves_the_session_idle",
     ),
     held(
@@ -472,12 +474,12 @@ _PROMISES: Final = (
         "test_thread_is_woken_only_when_a_terminal_is_sure_to_show_it",
     ),
     held(
-        "A wake that nothing proves within a minute … next way, marked as a repeat.",
+        "A wake that nothing proves within a minute … another way, marked as repeats.",
         "test_the_next_way_is_used_when_nothing_proved_the_first",
         "test_figures_of_the_delivery_page_are_those_of_the_code",
     ),
     held(
-        "What waited when a session began … within 10 seconds",
+        "Messages that were waiting when a session started … within 10 seconds",
         "test_what_waited_for_a_session_is_left_to_its_first_prompt",
         "test_figures_of_the_delivery_page_are_those_of_the_code",
     ),
@@ -487,7 +489,7 @@ _PROMISES: Final = (
         "test_figures_of_the_delivery_page_are_those_of_the_code",
     ),
     held(
-        "Some ways look to the model as if … is only said that they wait",
+        "On some paths, text looks to the model as if … told only that they are waiting",
         "test_a_known_sender_is_told_whole_or_by_number",
         "test_whoever_speaks_with_the_users_voice_quotes_nobody",
     ),
@@ -496,7 +498,7 @@ _PROMISES: Final = (
         "test_a_host_that_is_told_only_that_something_waits_is_promised_no_text",
     ),
     held(
-        "Every text stands between two lines with its … no text can pretend to end.",
+        "Every text stands between two lines with its … no text can fake its own end.",
         "test_a_text_cannot_end_its_own_frame",
         "test_what_stands_around_a_text_does_not_depend_on_it",
     ),
@@ -517,11 +519,11 @@ _PROMISES: Final = (
         "test_ten_messages_of_two_thousand_characters_are_not_seen_before_copilot_showed_them",
     ),
     held(
-        "each below what it was seen to show its model",
+        "each below what it was measured to show its model",
         "test_result_that_uses_the_budget_is_shown_whole",
         "test_long_message_that_waits_goes_whole_with_the_next_prompt",
     ),
-    held("Of a client that is not known the smallest is assumed.", "test_least_is_assumed_of_a_host_that_is_not_known"),
+    held("For an unknown client, Harken assumes the smallest.", "test_least_is_assumed_of_a_host_that_is_not_known"),
     held(
         "What does not fit is listed by its … and stays queued; `inbox_pull` gives it.",
         "test_what_is_too_long_is_announced_and_can_be_pulled",
@@ -537,7 +539,7 @@ _PROMISES: Final = (
         "test_list_of_what_is_cut_takes_a_quarter_at_most",
     ),
     held(
-        "What comes with the next call is not … any result stands in nobody's way.",
+        "Later messages do not overtake what comes with … any result blocks no other.",
         "test_order_is_kept_among_those_that_fit",
         "test_long_message_does_not_stand_before_short_ones",
     ),
@@ -562,14 +564,14 @@ _PROMISES: Final = (
         "`harken read ID --offset N` reads it in pieces, `harken ack ID` marks it.",
         "test_agent_reads_what_is_cut_in_parts_and_marks_it",
     ),
-    held("People are shown everything.", "test_person_is_shown_everything"),
+    held("You see everything.", "test_person_is_shown_everything"),
     # How much waits
     held(
-        "Every tool result of Harken ends with how many messages wait, if any.",
+        "Every result of a Harken tool ends with the number of unread messages, if any.",
         "test_every_tool_result_ends_with_how_many_wait",
     ),
     held(
-        "A session that may be pushed to also gets a hint when something arrives … `notifications/resources/updated`.",
+        "A session that may be interrupted also gets a hint … `notifications/resources/updated`.",
         "test_every_message_of_a_burst_is_hinted_at",
         "test_a_subscriber_hears_that_the_inbox_grew",
         "test_an_unknown_sender_does_not_ping",
@@ -596,11 +598,11 @@ DELIVERY: Final = PromisePage(
     path="docs/explanation/delivery.md",
     promises=_PROMISES,
     no_promise={
-        'What happens between "accepted" and "the agent has it"': "says what the page is about",
+        'How a message gets from "accepted" to "the agent has it"': "says what the page is about",
         "The same in plain text:": "leads to what follows",
-        "A delivery gets a row in the store when it is offered, or ends without that.": "says how it is stored",
+        "A delivery gets a row in the store when it is offered": "says how it is stored",
         "Evidence is:": "leads to what follows",
-        "What is **not** evidence in any case:": "leads to what follows",
+        "These are **never** evidence:": "leads to what follows",
         "**Which model of a session had it.**": "is not claimed",
         "**That a hint arrived.**": "is not claimed",
     },
