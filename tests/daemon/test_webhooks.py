@@ -14,7 +14,7 @@ import anyio
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from tests.loss.rig import DaemonStarter, Json, Served, error_of, export
+from tests.loss.rig import DaemonStarter, Json, Served, error_of, export, until
 from tests.loss.test_disk import ShortFiles
 from tests.sources.webhook import samples
 from tests.sources.webhook.rig import SECRET, github
@@ -260,3 +260,18 @@ def test_a_body_that_never_ends_holds_nobody_up(starter: DaemonStarter, hooked: 
             slow.sendall(b"POST /hooks/ci HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n\r\n{")
             assert post(port, "d-1").status == 202
         assert len(export(daemon, "inbox")) == 1
+
+
+def test_what_a_webhook_says_is_never_your_own_word(hooked: Path, starter: DaemonStarter) -> None:
+    """A program speaks there, and it may repeat what anybody wrote: no setting makes that an instruction of yours."""
+    with (hooked / "config.toml").open("a") as settings:
+        settings.write('[trust]\nowner = ["ci:Codertocat"]\n')
+    with starter.daemon(hooked).start() as daemon:
+        assert "never counts as yours" in error_of(daemon, "allow", sender="x", source="ci", as_owner=True)["message"]
+        assert post(port_of(daemon), "d-1").status == 202
+        [message] = until(lambda: daemon.call("list")["messages"], "it is stored")
+        daemon.call("allow", sender=message["sender_id"], as_owner=True)
+        assert post(port_of(daemon), "d-2", numbered(2)).status == 202
+        found = until(lambda: daemon.call("list")["messages"][1:], "the second is stored")
+        assert "known" in [each["trust"] for each in daemon.call("list")["messages"]], found
+        assert "owner" not in [each["trust"] for each in daemon.call("list")["messages"]]

@@ -200,6 +200,27 @@ async def test_what_retention_removed_stays_away(tmp_path: Path) -> None:
     assert (report.messages, report.lost_messages) == (1, 0)
 
 
+async def test_what_an_upgrade_called_done_is_done_again(tmp_path: Path) -> None:
+    """What you had seen when the list of conversations began was done: a lost database must not bring it all back."""
+    clock, written = FakeClock(), tmp_path / "journal"
+    written.mkdir()
+    journal = Journal(written)
+    async with open_store(tmp_path / "harken.db", clock, after_commit=journal.observe) as store:
+        await journal.recover(store.events, await store.health.identity())
+        [read, _] = await store.messages.append([replace(new_message(text), thread=text) for text in ("read", "new")])
+    lines = list(lines_after(written, 0))
+    upgraded: list[JournalLine] = [
+        {"kind": "seen", "consumer": WATCH, "deliveries": {"d-1": read.message.id}, "evidence": "cli"},
+        {"kind": "sorted"},
+    ]
+    numbered = [{**lines[-1], "n": n, **line} for n, line in enumerate(upgraded, len(lines) + 1)]
+    target, report = rebuilt(tmp_path, [*lines, *numbered])
+    assert report.strange_lines == 0
+    with closing(sqlite3.connect(target)) as connection:
+        triage = dict(connection.execute("SELECT thread, triage FROM conversations").fetchall())
+    assert triage == {"read": "done", "new": ""}
+
+
 @pytest.mark.parametrize("missing", range(1, 4))
 async def test_missing_line_is_counted_and_does_not_stay_unread_for_ever(tmp_path: Path, missing: int) -> None:
     """What is unread is counted by numbers: a number with nothing behind it would wait for ever."""

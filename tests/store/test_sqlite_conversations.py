@@ -48,7 +48,9 @@ async def test_what_was_seen_before_counts_as_done(tmp_path: Path) -> None:
             ]
             for view in (ConversationView.OPEN, ConversationView.DONE, ConversationView.SENT)
         }
+        kinds = [each.kind for each in await store.events.after(0, 9)]
     assert found == {"open": [("second", 2)], "done": [("old", 1)], "sent": [("mine", 1)]}
+    assert kinds == ["sorted"]
 
 
 def test_unread_of_a_long_conversation_is_counted_through_the_index(tmp_path: Path) -> None:

@@ -198,6 +198,8 @@ def test_a_copy_and_the_journal_give_the_same_messages(machine: UpgradedMachine,
     rig.ok("recover", "--home", str(copy), "--yes")
     with serving(copy) as recovered:
         assert recovered.json("list", "--limit", "50") == rig.json("list", "--limit", "50")
+        shown = [[each.json("conversations", "--view", view) for view in ("open", "done")] for each in (recovered, rig)]
+        assert shown[0] == shown[1]
         assert recovered.json("task", "list", "--all") == rig.json("task", "list", "--all")
 
 

@@ -27,6 +27,7 @@ def configured_policy(settings: Settings) -> IngestPolicy:
             *_rules(settings.trust.owner, Trust.OWNER),
             *_rules(settings.trust.known, Trust.KNOWN),
         ),
+        machines=frozenset(name for name in settings.sources if is_machine(name, settings)),
         # Whoever reaches the local socket is the same user: people and programs there are known unless denied.
         default_trust={LOCAL: Trust.KNOWN, **{name: trust_of(name, settings) for name in settings.sources}},
         routes=settings.routes,

@@ -38,6 +38,11 @@ class Access:
 
     async def allow(self, caller: Caller, sender: str, *, source: str = "*", as_owner: bool = False) -> SenderRule:
         """Let a sender reach sessions: as someone known, or as the owner."""
+        if as_owner and source.strip() in self._policies.current().machines:
+            raise UserError(
+                f"Programs speak through {source.strip()}: what they say never counts as yours.",
+                "Allow the sender without --as-owner.",
+            )
         return await self._decide(caller, "allow senders", sender, source, Trust.OWNER if as_owner else Trust.KNOWN)
 
     async def deny(self, caller: Caller, sender: str, *, source: str = "*") -> SenderRule:

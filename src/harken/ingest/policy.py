@@ -10,7 +10,7 @@ Pure. Who is pushed how is decided later, by dispatch.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -217,6 +217,7 @@ class IngestPolicy:
 
     decisions: Sequence[SenderRule] = ()  # made by the person at run time; they come before what is configured
     sender_rules: Sequence[SenderRule] = ()
+    machines: Collection[str] = ()  # sources through which programs speak
     default_trust: Mapping[str, Trust] = field(default_factory=dict[str, Trust])
     routes: Sequence[Route] = ()
     attention_rules: Sequence[AttentionRule] = ()
@@ -228,4 +229,6 @@ class IngestPolicy:
         # A run was told to look at somebody's text: what it says then is worth no more than a stranger's word.
         is_run = said.source == LOCAL and said.sender.id.startswith(RUN)
         default = Trust.UNKNOWN if is_run else self.default_trust.get(said.source, Trust.UNKNOWN)
-        return judge(said, self.sender_rules, default, decisions=self.decisions)
+        trust = judge(said, self.sender_rules, default, decisions=self.decisions)
+        # A program may repeat what anybody wrote: it is never the person who speaks.
+        return Trust.KNOWN if trust is Trust.OWNER and said.source in self.machines else trust

@@ -115,6 +115,13 @@ UPDATE conversations SET triage = :triage, until = :until,
 WHERE source = :source AND thread = :thread AND (triage <> :triage OR until IS DISTINCT FROM :until OR (
     :triage IN ('done', 'snoozed') AND through_n < :n))
 """
+# What the migration did that brought the list.
+SORT_SEEN = """
+UPDATE conversations SET triage = 'done', through_n = last_n WHERE NOT EXISTS (
+    SELECT 1 FROM conversation_messages m
+    WHERE m.source = conversations.source AND m.thread = conversations.thread AND m.role IN ('you', 'other')
+        AND m.seq > coalesce((SELECT c.seq FROM cursors c WHERE c.consumer = 'watch' AND c.mailbox = m.mailbox), 0))
+"""
 MARK = "UPDATE conversations SET is_marked = ? WHERE source = ? AND thread = ? AND is_marked <> ?"
 # Up to what somebody else said next: the edits of what is covered go with it.
 COVERED = """
@@ -275,6 +282,12 @@ def replay(tx: Transaction, message: str, state: str, until: datetime | None) ->
         tx.execute(MARK, (state == MARKED, each.key.source, each.key.thread, state == MARKED))
     else:
         _put(tx, each, ConversationState(state), until)
+
+
+def sort_seen(tx: Transaction) -> None:
+    """Do again what was done when the list began: what the person had seen counts as done."""
+    fill(tx)
+    tx.execute(SORT_SEEN)
 
 
 def take_returned(tx: Transaction, at: datetime, limit: int) -> list[ConversationSummary]:

@@ -250,9 +250,8 @@ class Rebuild:
                 self._task(tx, said)
             case "settled":
                 tx.execute(questions.SETTLE, (said["message_id"],))
-            case "triage":
-                until = None if said["until"] is None else _moment(said["until"])
-                conversations.replay(tx, said["message_id"], said["state"], until)
+            case "triage" | "sorted":
+                _sort(tx, said)
             case "judged" | "action" | "run" | "paused" | "resumed" | "rules":
                 _react(tx, said)
             case "pruned":
@@ -351,6 +350,14 @@ def _decide(tx: Transaction, said: Mapping[str, Any]) -> None:
             tx.execute(people.CLEAR, (said["message_id"],))
         case _:
             tx.execute(people.END_MUTE, (said["what"], said["name"]))
+
+
+def _sort(tx: Transaction, said: Mapping[str, Any]) -> None:
+    if said["kind"] == "sorted":
+        conversations.sort_seen(tx)
+        return
+    until = None if said["until"] is None else _moment(said["until"])
+    conversations.replay(tx, said["message_id"], said["state"], until)
 
 
 def _deliver(tx: Transaction, said: Mapping[str, Any]) -> None:

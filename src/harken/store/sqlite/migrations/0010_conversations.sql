@@ -81,3 +81,7 @@ UPDATE conversations SET triage = 'done', through_n = last_n WHERE NOT EXISTS (
     SELECT 1 FROM conversation_messages m
     WHERE m.source = conversations.source AND m.thread = conversations.thread AND m.role IN ('you', 'other')
         AND m.seq > coalesce((SELECT c.seq FROM cursors c WHERE c.consumer = 'watch' AND c.mailbox = m.mailbox), 0));
+-- The journal says so: a database that is built from it does the same there.
+INSERT INTO events (n, at, kind, message, data)
+SELECT (SELECT coalesce(max(n), 0) + 1 FROM events), CAST(strftime('%s', 'now') AS INTEGER) * 1000000, 'sorted', NULL, '{}'
+WHERE EXISTS (SELECT 1 FROM conversations);
