@@ -20,6 +20,7 @@ VERBS = [
     ("down",),
     ("backup", "-"),
     ("recover", "--yes"),
+    ("store", "move", "sqlite"),
     ("restore", "-"),
     ("uninstall", "--yes"),
     ("service", "install", "--yes"),

@@ -82,5 +82,9 @@ def test_the_password_is_nowhere(machines: Machines) -> None:
     with refused:
         assert refused.start(refused=True).is_gone()
     assert "is not a URL of a PostgreSQL server" in refused.errors()
+    shown = subprocess.run(
+        [*HARKEN, "store", "show", "--home", machines.home("stranger", password="")], capture_output=True, check=False
+    )
+    assert b"does not let this account in" in shown.stderr
     whole.unlink()
     assert set(files_with(machines.folder, SESAME)) == {"env"}

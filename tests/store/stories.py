@@ -1,7 +1,8 @@
 """Lives through stories with a store, each in a process of its own that is killed. Not a test.
 
 Imports are made once: for each line of JSON on its input, `[STORY, PATH, COMMIT, SIDE]`, it forks, and answers with how
-that process ended. What the process tells is in a file beside PATH. The story `checkpoint` needs no commit and no side.
+that process ended. What the process tells is in a file beside PATH. The story `checkpoint` needs no commit and no side;
+`move` has other words: what is moved where, and where it is killed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final
 
 import anyio
 
-from tests.store import automation_crash_child, crash_child, task_crash_child
+from tests.store import automation_crash_child, crash_child, move_child, task_crash_child
 from tests.store.crash_child import Life, checkpoint, story
 
 LIVES: Final[Mapping[str, Life]] = {
@@ -34,6 +35,9 @@ def told_file(path: Path) -> Path:
 def live(name: str, path: Path, when: Sequence[str]) -> None:
     """Be the process."""
     os.dup2(os.open(told_file(path), os.O_WRONLY | os.O_CREAT, 0o600), 1)
+    if name == "move":
+        move_child.live(path, *when)
+        return
     life = partial(story, LIVES[name], path, int(when[0]), when[1]) if when else partial(checkpoint, path)
     anyio.run(life)
 

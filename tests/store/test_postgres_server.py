@@ -18,8 +18,9 @@ import pytest
 from harken.clock import ServerClock
 from harken.errors import Unavailable, UserError
 from harken.model import INBOX
-from harken.store.postgres.connection import CONNECT, SETTINGS, PostgresTarget, connect, migrations
+from harken.store.postgres.connection import CONNECT, SETTINGS, PostgresConnection, PostgresTarget, connect, migrations
 from harken.store.postgres.store import open_store
+from harken.store.sql.transaction import encode_json
 from harken.store.sqlite.connection import migrations as sqlite_migrations
 from harken.testing import FakeClock
 from tests.contracts.store_suite import LEASE_SECONDS, READER, SECOND, fill, texts
@@ -161,6 +162,16 @@ async def test_a_newer_schema_is_refused(fresh: SchemaPool, tmp_path: Path) -> N
                     pass
         finally:
             connection.execute("UPDATE schema_version SET version = version - 1")
+
+
+def test_a_list_holds_any_text(fresh: SchemaPool, tmp_path: Path) -> None:
+    """Ids and names of senders go to the server as JSON, and it takes no NUL there."""
+    wanted = ["\x00", "a\x00\x00b", "\\\x00", "\\u0000", "\\\\\x00", "\U0010ffff0", '"', ""]
+    store = PostgresConnection(fresh.target_of(tmp_path))
+    with closing(store):
+        store.prepare()
+        rows = store.execute("SELECT value FROM json_each(?)", (encode_json(wanted),)).fetchall()
+    assert [value for (value,) in rows] == wanted
 
 
 def test_every_connection_has_its_bounds(fresh: SchemaPool) -> None:

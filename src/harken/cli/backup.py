@@ -17,13 +17,12 @@ from typing import IO, Final
 import click
 
 from harken.cli.invocation import Invocation
-from harken.cli.output import note_to_person
+from harken.cli.output import human, note_to_person
 from harken.cli.progress import QUIET_SECONDS
 from harken.cli.verbs import verb
 from harken.errors import Conflict, NotFound, UserError
 
 STREAM: Final = "-"
-THOUSAND: Final = 1000
 LEFT_OUT: Final = "tokens, sign-ins, secrets, the file env, logs, and what connects your agents"
 
 
@@ -33,25 +32,24 @@ LEFT_OUT: Final = "tokens, sign-ins, secrets, the file env, logs, and what conne
 def backup(asked: Invocation, *, file: str, replace: bool) -> None:
     """Back up messages, journal, settings and rules to a private .tar.gz file, while Harken runs.
 
-    `-` writes it to stdout. The backup is a consistent snapshot, without tokens, sign-ins, secrets and logs.
+    `-` writes it to stdout. The backup is a consistent snapshot, also of a store in PostgreSQL, without tokens,
+    sign-ins, secrets and logs.
     """
     from harken.cli.authority import refuse_agent
     from harken.setup.archive import pack
     from harken.setup.backup import backup_target
-    from harken.setup.doctor import refuse_elsewhere
+    from harken.setup.store import copier
 
     refuse_agent(asked, "make backups")
     home = asked.home
-    refuse_elsewhere(home, "backup")
-    if not home.database.exists():
-        raise NotFound(f"There is nothing to back up in {home.path}.", "Name another home with --home.")
+    take = copier(home, os.environ, _Progress().told)
     if file == STREAM and (asked.as_json or sys.stdout.isatty()):
         raise UserError("Stdout cannot hold a backup here.", "Name a file, or send it to another program.")
     path = None if file == STREAM else Path(os.path.normpath(Path.cwd() / file))
     if path is not None and path.exists() and not replace:
         raise Conflict(f"{path} is there already.", "Choose another name, or add --replace.")
     with backup_target(path) as (stream, work):
-        about, count = pack(home, stream, work, _Progress().told)
+        about, count = pack(home, stream, work, take)
     size = path.stat().st_size if path else 0
     if asked.gave_json({"file": str(path), "bytes": size, "files": count, "last_event": about.last_event}):
         return
@@ -74,7 +72,7 @@ def restore(asked: Invocation, *, file: str, is_agreed: bool, takes_settings: bo
     again and connect your agents.
     """
     from harken.cli.authority import refuse_agent
-    from harken.cli.restore_show import held_record, show_held, show_parked
+    from harken.cli.recover import held_record, show_held, show_parked
     from harken.setup.backup import refuse_used
     from harken.setup.backup import restore as restore_home
 
@@ -87,7 +85,8 @@ def restore(asked: Invocation, *, file: str, is_agreed: bool, takes_settings: bo
     if asked.as_json:
         said = {"home": str(home.path), "files": done.files, "last_event": about.last_event}
         found = [{"would": what, "with": detail} for what, detail in powers]
-        asked.print_json({**said, "settings": found, "parked_settings": list(parked), **held_record(held)})
+        parts = {"settings": found, "parked_settings": list(parked), "was_in": done.was_in}
+        asked.print_json({**said, **parts, **held_record(held)})
         return
     asked.screen.line(
         f"Restored {home.path}: {done.files} files, up to event {about.last_event} of {about.created_at}."
@@ -95,6 +94,9 @@ def restore(asked: Invocation, *, file: str, is_agreed: bool, takes_settings: bo
     asked.screen.line(f"Not in a backup: {LEFT_OUT}.")
     show_held(asked.screen, held)
     show_parked(asked.screen, home.path, powers, parked)
+    if done.was_in:
+        asked.screen.line("The backup is of a store in PostgreSQL. It is in this home now, in harken.db.")
+        asked.screen.hint(f"To move it into an empty schema there: harken store move {done.was_in}")
     asked.screen.hint("Next: harken up")
     asked.screen.hint("Sign in to sources again: harken source login NAME")
     asked.screen.hint("Connect your agents again: harken connect")
@@ -112,15 +114,6 @@ def _takes(asked: Invocation, powers: Sequence[tuple[str, str]], *, is_agreed: b
     asked.screen.line("The settings, rules and decisions of this backup would")
     asked.screen.table(powers)
     return click.confirm("Take them too? If not, the messages are restored and the rest is parked", default=False)
-
-
-def human(size: float) -> str:
-    """Return a size as people say it."""
-    for unit in ("bytes", "KB", "MB"):
-        if size < THOUSAND:
-            return f"{size:.0f} {unit}"
-        size /= THOUSAND
-    return f"{size:.1f} GB"
 
 
 @contextmanager

@@ -34,6 +34,7 @@ MAX_PIPED = 1_000  # columns of a line in a list that a program reads; `--json` 
 LINE_END = " ⏎ "
 NARROW = 70
 MIN_COLUMN = 8
+THOUSAND = 1000
 INDENT = "    "
 DIM, BOLD, RED, CYAN = "2", "1", "31", "36"
 
@@ -53,6 +54,15 @@ def json_text(value: object, *, indent: int | None = None) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else encode(c)[1:-1] if c > "\x7f" else "\\u007f" for c in text)
+
+
+def human(size: float) -> str:
+    """Return a size as people say it."""
+    for unit in ("bytes", "KB", "MB"):
+        if size < THOUSAND:
+            return f"{size:.0f} {unit}"
+        size /= THOUSAND
+    return f"{size:.1f} GB"
 
 
 def width_of(text: str) -> int:

@@ -1,12 +1,14 @@
 """The verb `recover`: a database that is gone, damaged or too old is built anew, from the journal and what is left.
 
-It shows first what it found and what it would do. The old files stay, together, under another name.
+It shows first what it found and what it would do. The old files stay, together, under another name. How it says what
+was held back is also how `restore` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -15,12 +17,15 @@ from harken.cli.authority import agree
 from harken.cli.invocation import Invocation
 from harken.cli.output import Screen
 from harken.cli.verbs import verb
-from harken.config.home import Home, ensure
+from harken.config.home import Home, ensure, write_private
+from harken.config.load import is_elsewhere
+from harken.config.settings import StoreSettings
 from harken.control.client import Result
-from harken.errors import NotFound
+from harken.errors import NotFound, UserError
 
 if TYPE_CHECKING:  # it brings the whole store, and `--help` names this verb too
     from harken.store.sqlite.recovery import RecoveryPlan, RecoveryResult
+    from harken.store.sqlite.snapshot import HeldWork
 
 KEPT: Final = "harken.db.lost-"
 WORDS: Final[Mapping[str, str]] = {
@@ -40,30 +45,31 @@ SOURCES: Final[Mapping[str, str]] = {
 @verb("recover")
 @click.option("--dry-run", is_flag=True, help="Show what was found and what would happen, without doing it.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-def recover(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
+@click.option("--from-journal", "is_left_behind", is_flag=True, help="Give up a PostgreSQL store that is lost.")
+def recover(asked: Invocation, *, dry_run: bool, yes: bool, is_left_behind: bool) -> None:
     """Rebuild a lost, damaged or outdated database from the journal.
 
     Keeps the old files under another name. Unfinished replies and runs may have finished since, so they are held back
-    and shown.
+    and shown. A store in PostgreSQL is kept by its server; if that is lost, --from-journal rebuilds what this home's
+    daemon committed, in harken.db.
     """
     from harken.cli.authority import refuse_agent
     from harken.setup.backup import exchange, locked, work_folder
-    from harken.setup.doctor import refuse_elsewhere
     from harken.store.sqlite import recovery
 
     refuse_agent(asked, "recover the database")
     home = asked.home
     if not home.path.is_dir():
         raise NotFound(f"There is no home {home.path}.", "Name another one with --home.")
-    refuse_elsewhere(home, "recover")
+    is_shared = _is_shared(home, is_left_behind=is_left_behind)
     ensure(home)
     with locked(home), work_folder(home) as work:
         plan = recovery.survey(home.database, home.journal_dir, home.identity_file, work)
         if plan.condition is recovery.Condition.WHOLE:
+            _use_file(home, is_due=is_shared and not dry_run)
             _say_whole(asked)
             return
-        if not plan.last_line and plan.condition is not recovery.Condition.DAMAGED:
-            raise NotFound("There is no journal to recover from.", "Restore a backup: harken restore FILE --home DIR")
+        _refuse_empty(plan)
         kept = f"{KEPT}{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
         if dry_run and asked.as_json:
             asked.print_json({"state": "planned", **_plan_record(plan)})
@@ -76,11 +82,39 @@ def recover(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
         done = recovery.recover(plan, home.journal_dir, work)
         for step in exchange(home, work / recovery.NEW, done, kept):
             step()
+        _use_file(home, is_due=is_shared)
         files = sorted(path.name for path in home.path.glob(f"{kept}*"))
     if asked.as_json:
         asked.print_json({"state": "recovered", **_plan_record(plan), "kept": files, **_record(done)})
     else:
-        _show(asked.screen, done)
+        _show(asked.screen, done, is_shared=is_shared)
+
+
+def _is_shared(home: Home, *, is_left_behind: bool) -> bool:
+    """Whether the store of a home is in PostgreSQL; raises `UserError` unless the person wants to leave it behind."""
+    is_shared = is_elsewhere(home)
+    if is_shared and not is_left_behind:
+        raise UserError(
+            "The store of this home is in PostgreSQL, and its server keeps it.",
+            "Restore it with the tools of PostgreSQL. If it is gone for good, take what the journal of this home has: "
+            "harken recover --from-journal",
+        )
+    return is_shared
+
+
+def _use_file(home: Home, *, is_due: bool) -> None:
+    """Let the home have its store in harken.db."""
+    from harken.setup.backup import name_store
+
+    if is_due:
+        write_private(home.config_file, name_store(home.config_file, StoreSettings()).decode())
+
+
+def _refuse_empty(plan: RecoveryPlan) -> None:
+    from harken.store.sqlite.recovery import Condition
+
+    if not plan.last_line and plan.condition is not Condition.DAMAGED:
+        raise NotFound("There is no journal to recover from.", "Restore a backup: harken restore FILE --home DIR")
 
 
 def _say_whole(asked: Invocation) -> None:
@@ -115,8 +149,6 @@ def _show_plan(screen: Screen, plan: RecoveryPlan, home: Home, kept: str) -> Non
 
 
 def _record(done: RecoveryResult) -> Result:
-    from harken.cli.restore_show import held_record
-
     report = done.report
     return {
         "messages": report.messages,
@@ -137,9 +169,7 @@ def _record(done: RecoveryResult) -> Result:
     }
 
 
-def _show(screen: Screen, done: RecoveryResult) -> None:
-    from harken.cli.restore_show import show_held
-
+def _show(screen: Screen, done: RecoveryResult, *, is_shared: bool) -> None:
     report = done.report
     screen.line(f"Recovered. Messages in the database: {report.messages}; lines of the journal read: {report.lines}.")
     if done.salvaged_rows:
@@ -164,4 +194,55 @@ def _show(screen: Screen, done: RecoveryResult) -> None:
         screen.line("Rules were in force, and the journal does not say which.")
         screen.hint("Check triggers.json, then put it in force: harken rules reload")
     show_held(screen, done.held)
+    if is_shared:
+        screen.line("Events without a line may be of daemons that shared the store: their homes have their lines.")
+        screen.line("This home has its store in harken.db now. Other homes that shared the one in PostgreSQL have not.")
+        screen.hint("To share this one, move it into an empty schema: harken store move URL")
     screen.hint("Next: harken up")
+
+
+def held_record(held: HeldWork) -> Result:
+    """Return what was held back, for programs."""
+    return {
+        "parked_replies": held.replies,
+        "held_actions": [
+            {"id": each.id, "state": each.state.value, "rule": each.rule, "message_id": each.message}
+            for each in held.actions
+        ],
+        "interrupted_runs": [
+            {"id": each.id, "rule": each.rule, "message_id": each.message, "agent": each.agent} for each in held.runs
+        ],
+        "unjudged": held.unjudged,
+    }
+
+
+def show_parked(screen: Screen, home: Path, powers: Sequence[tuple[str, str]], parked: Sequence[str]) -> None:
+    """Print what was not put in force, and where it is."""
+    if not parked:
+        return
+    screen.line("Not put in force, because it would")
+    screen.table(powers)
+    screen.line(f"It is parked in {home}, where nothing reads it: {', '.join(parked)}.")
+    screen.hint("Copy what you want into config.toml and triggers.json, then: harken rules reload")
+    screen.hint("Senders are admitted one by one: harken allow. Or restore into another home with --with-settings.")
+
+
+def show_held(screen: Screen, held: HeldWork) -> None:
+    """Print what was held back; nothing when nothing was."""
+    if held.replies:
+        screen.hint(f"{held.replies} replies waited to leave and may have left since; they are parked: harken status")
+    if held.actions:
+        screen.line(f"Actions that had not run then, and may have run since: {len(held.actions)}.")
+        screen.table([(each.id, each.state.value, each.rule or "by hand", each.message) for each in held.actions])
+        screen.line("None of them runs by itself.")
+        if any(each.rule for each in held.actions):
+            screen.hint("To run what a rule asked for now: harken channel run MESSAGE --rule RULE")
+        if not all(each.rule for each in held.actions):
+            screen.hint("To run what you asked for by hand now: harken channel run MESSAGE --agent HOST …")
+    if held.runs:
+        screen.line(f"Runs that were going on then: {len(held.runs)}.")
+        screen.table([(each.id, each.state.value, each.rule or "by hand", each.message) for each in held.runs])
+        screen.hint("None of them is begun again. See one: harken run show RUN")
+    if held.unjudged:
+        screen.line(f"Messages that rules had perhaps not looked at yet, and now will not: {held.unjudged}.")
+        screen.hint("See them: harken list. To let a rule act on one: harken channel run MESSAGE --rule RULE")

@@ -106,6 +106,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "config": "config:config",
             "reload": "config:reload",
             "service": "service:service",
+            "store": "store:store",
             "backup": "backup:backup",
             "restore": "backup:restore",
             "recover": "recover:recover",

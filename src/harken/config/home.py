@@ -342,3 +342,19 @@ def is_locked(path: Path) -> bool:
             return False
     except Conflict:
         return True
+
+
+def home_id(home: Home) -> str:
+    """Return the id of a home, by which daemons that share a store know each other; made once."""
+    import secrets
+
+    try:
+        known = home.daemon_id_file.read_text("ascii").strip()
+    except FileNotFoundError:
+        known = ""
+    except OSError as exc:
+        raise disk_error("read", home.daemon_id_file, exc) from exc
+    if not known:
+        known = secrets.token_hex(8)
+        write_private(home.daemon_id_file, known + "\n")
+    return known

@@ -7,14 +7,16 @@ may have set them. The file is read once, here; nothing is cached. What a settin
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from harken.config.home import Home
 from harken.config.problem import closest, did_you_mean, dotted, unfit, unknown
+from harken.config.secrets import resolve
 from harken.config.settings import (
     SCALARS,
     SETTINGS,
@@ -33,8 +35,14 @@ from harken.config.settings import (
     WaitingSettings,
 )
 from harken.config.tables import TableReader, read_tables, references
-from harken.errors import UserError
+from harken.config.values import is_reference
+from harken.errors import HarkenError, UserError
 from harken.sources.settings import is_loopback
+
+if TYPE_CHECKING:  # importing it here is what this module puts off
+    from harken.store.postgres.connection import PostgresTarget
+
+SCHEMES: Final = ("postgresql://", "postgres://")
 
 _NOT_SETTINGS = ("HARKEN_HOME", "HARKEN_CONSUMER", "HARKEN_TASK")
 _SYNTAX_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
@@ -244,3 +252,31 @@ def _plain(value: object) -> object:
     if isinstance(value, bool | int | float):
         return value
     return str(value)
+
+
+def target_of(home: Home, settings: StoreSettings, environ: Mapping[str, str]) -> PostgresTarget | None:
+    """Return the PostgreSQL that settings name, None for the file of the home."""
+    url = resolve(settings.url, home, environ) if is_reference(settings.url) else settings.url
+    if url == StoreSettings().url:
+        return None
+    if not url.startswith(SCHEMES):
+        raise UserError("What store.url refers to is not a URL of PostgreSQL.", "It begins with postgresql://")
+    try:
+        from harken.store.postgres.connection import PostgresTarget, refuse_unreadable
+    except ImportError as exc:
+        raise UserError(
+            f"A store in PostgreSQL needs the package psycopg, which cannot be used ({exc}).",
+            "Install the package psycopg[binary] where Harken is.",
+        ) from exc
+    password = resolve(settings.password, home, environ) if settings.password else ""
+    target = PostgresTarget(url, settings.schema, password)
+    refuse_unreadable(target)
+    return target
+
+
+def is_elsewhere(home: Home) -> bool:
+    """Whether a home has its messages in PostgreSQL, as far as its settings can be read."""
+    try:
+        return load(home, {}, os.environ).settings.store.url != StoreSettings().url
+    except HarkenError:
+        return False

@@ -8,7 +8,6 @@ the server and the id of the home are for the shared one, which may be away when
 from __future__ import annotations
 
 import logging
-import secrets
 import signal
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -24,10 +23,10 @@ from starlette.types import Receive, Scope, Send
 
 from harken import __version__
 from harken.clock import Clock, ServerClock
-from harken.config.home import Home, disk_error, write_private
-from harken.config.secrets import resolve
+from harken.config.home import Home, home_id, write_private
+from harken.config.load import target_of
 from harken.config.settings import Settings, StoreSettings
-from harken.config.values import is_reference, without_password
+from harken.config.values import without_password
 from harken.daemon import http
 from harken.daemon.listener import Listener, Ownership, announce, open_endpoint
 from harken.errors import HarkenError, UserError
@@ -49,7 +48,6 @@ if TYPE_CHECKING:  # importing it here is what this module puts off
 _log = logging.getLogger("harken.daemon")
 
 EMBEDDED: Final = "sqlite"
-SCHEMES: Final = ("postgresql://", "postgres://")
 LOOK_SECONDS: Final = 3.0
 HOLDS_SECONDS: Final = 1.0
 AGAIN_SECONDS: Final = 2.0  # between two looks whether a store that is away is back
@@ -96,13 +94,8 @@ def home_store(
     home: Home, settings: StoreSettings, clock: Clock, opener: Connect, environ: Mapping[str, str]
 ) -> HomeStore:
     """Return the store that is configured; raises `UserError` for one that cannot be had."""
-    url = resolve(settings.url, home, environ) if is_reference(settings.url) else settings.url
-    if url == EMBEDDED:
-        return EmbeddedStore(home, clock, opener)
-    if not url.startswith(SCHEMES):
-        raise UserError("What store.url refers to is not a URL of PostgreSQL.", "It begins with postgresql://")
-    password = resolve(settings.password, home, environ) if settings.password else ""
-    return SharedStore(home, ServerClock(clock), url, settings.schema, password)
+    target = target_of(home, settings, environ)
+    return EmbeddedStore(home, clock, opener) if target is None else SharedStore(home, ServerClock(clock), target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +139,12 @@ class SharedStore:
 
     is_shared = True
 
-    def __init__(self, home: Home, clock: ServerClock, url: str, schema: str, password: str) -> None:
+    def __init__(self, home: Home, clock: ServerClock, target: PostgresTarget) -> None:
         self.clock = clock
-        self.name = without_password(url)
+        self.name = without_password(target.url)
         self.daemon = home_id(home)
         self._home = home
-        self._target = _target(url, schema, password)
+        self._target = target
 
     @asynccontextmanager
     async def open(
@@ -187,33 +180,6 @@ class SharedStore:
                 "Use another home for it (--home), or keep harken.db, store.json and journal elsewhere to begin anew.",
             )
         return known
-
-
-def _target(url: str, schema: str, password: str) -> PostgresTarget:
-    try:
-        from harken.store.postgres.connection import PostgresTarget, refuse_unreadable
-    except ImportError as exc:
-        raise UserError(
-            f"A store in PostgreSQL needs the package psycopg, which cannot be used ({exc}).",
-            "Install the package psycopg[binary] where Harken is.",
-        ) from exc
-    target = PostgresTarget(url, schema, password)
-    refuse_unreadable(target)
-    return target
-
-
-def home_id(home: Home) -> str:
-    """Return the id of a home, by which daemons that share a store know each other; made once."""
-    try:
-        known = home.daemon_id_file.read_text("ascii").strip()
-    except FileNotFoundError:
-        known = ""
-    except OSError as exc:
-        raise disk_error("read", home.daemon_id_file, exc) from exc
-    if not known:
-        known = secrets.token_hex(8)
-        write_private(home.daemon_id_file, known + "\n")
-    return known
 
 
 def _look(home: Home) -> StoreIdentity | None:

@@ -2,8 +2,8 @@
 
 Only what is named here goes in, so that a token, a sign-in or a secret cannot: the database as it was at one moment,
 the journal up to the last event of that, what runs told, settings and rules. Unpacking takes the same names and nothing
-else. It asks nothing and moves nothing into a home: that is `backup.py`, above; the copy of the database is taken by
-the store's `snapshot.py`, below.
+else. It asks nothing and moves nothing into a home: that is `backup.py`, above; the copy of the database is a file of
+SQLite, wherever the store is, so that it comes back without the server that it was in.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ from harken.errors import UserError
 from harken.memory import json_bytes
 from harken.model import timestamp
 from harken.store.journal_reader import every_line, number_of
-from harken.store.sqlite.snapshot import CopyProgress, examine, last_event, refuse_foreign, take
+from harken.store.sqlite.snapshot import examine, last_event, refuse_foreign
 
 FORMAT: Final = 1
 ABOUT: Final = "harken-backup.json"
@@ -59,10 +59,14 @@ class BackupHeader:
     last_event: int
 
 
-def pack(home: Home, stream: IO[bytes], work: Path, told: CopyProgress) -> tuple[BackupHeader, int]:
+StoreCopier = Callable[[Path], int]
+"""Copies a store as it is at one moment into a new file of SQLite, and returns the number of the last event in it."""
+
+
+def pack(home: Home, stream: IO[bytes], work: Path, take: StoreCopier) -> tuple[BackupHeader, int]:
     """Write a backup to a stream; `work` is a private folder with room for the database. Returns how many files too."""
     copy = work / DATABASE
-    newest = take(home.database, copy, told)
+    newest = take(copy)
     about = BackupHeader(
         format=FORMAT,
         version=__version__,

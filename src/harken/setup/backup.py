@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import tomllib
@@ -21,8 +22,11 @@ from tempfile import TemporaryDirectory, mkdtemp, mkstemp
 from typing import IO, Any, Final
 
 from harken.config.home import Home, disk_error, ensure, single_instance, write_private
-from harken.config.settings import Settings
+from harken.config.settings import Settings, StoreSettings
+from harken.config.values import without_password
 from harken.errors import Conflict
+from harken.hosts.connect.edits import toml_remove, toml_set
+from harken.hosts.connect.files import read
 from harken.rules.fault import InvalidRules
 from harken.rules.load import load
 from harken.setup.archive import BackupHeader, unpack
@@ -52,6 +56,7 @@ _FILE: Final = 0o600
 Power = tuple[str, str]
 """What would happen (`run`, `open`, `connect to`, `trust`, or `?`), and with what."""
 WORK_PREFIX: Final = ".recover-"
+STORE_SETTINGS: Final = ("url", "schema", "password")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +68,7 @@ class RestoreReport:
     held: HeldWork
     powers: Sequence[Power]
     parked: Sequence[str]
+    was_in: str  # the PostgreSQL that its store was in, as words of `store move`; empty: it was in a file
 
 
 @contextmanager
@@ -101,6 +107,7 @@ def restore(home: Home, stream: IO[bytes], takes: Callable[[Sequence[Power]], bo
         try:
             about, count = unpack(stream, work)
             held = hold(work / DATABASE)
+            was_in = be_embedded(work / CONFIG)
             powers = powers_in(work, DATABASE)
             parked = [] if not powers or takes(powers) else park(work, DATABASE)
             disown(work / DATABASE, Home(work).journal_dir)
@@ -110,7 +117,7 @@ def restore(home: Home, stream: IO[bytes], takes: Callable[[Sequence[Power]], bo
             raise disk_error("write", home.path, exc) from exc
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    return RestoreReport(about=about, files=count, held=held, powers=powers, parked=parked)
+    return RestoreReport(about=about, files=count, held=held, powers=powers, parked=parked, was_in=was_in)
 
 
 def refuse_used(home: Home) -> None:
@@ -141,6 +148,43 @@ def _move(work: Path, home: Home) -> None:
         if path.is_dir() and place.is_dir():
             place.rmdir()  # empty: that was looked at
         path.rename(place)
+
+
+def be_embedded(config: Path) -> str:
+    """Let settings name the file of the home as the store; return what they named, as words of `store move`."""
+    try:
+        found = _table(tomllib.loads(config.read_bytes().decode("utf-8-sig")), "store")
+    except (FileNotFoundError, ValueError, RecursionError):
+        return ""
+    usual = StoreSettings()
+    url, schema, password = (str(found.get(name, getattr(usual, name))) for name in STORE_SETTINGS)
+    named = StoreSettings(url=url, schema=schema, password=password)
+    if named.url == usual.url:
+        return ""
+    write_private(config, name_store(config, usual).decode())
+    return words_for(named)
+
+
+def name_store(config: Path, wanted: StoreSettings) -> bytes:
+    """Return config.toml as it is when it names a store, and nothing else is changed."""
+    usual = StoreSettings()
+    data: bytes | None = toml_set(read(config), ["store", "url"], wanted.url, file=config)
+    for name in STORE_SETTINGS[1:]:
+        value = getattr(wanted, name)
+        if value != getattr(usual, name) and wanted.url != usual.url:
+            data = toml_set(data, ["store", name], value, file=config)
+        else:
+            data = toml_remove(data, ["store", name], file=config)
+    return data or b""
+
+
+def words_for(settings: StoreSettings) -> str:
+    """Return settings as the words of `store move`."""
+    usual, words = StoreSettings(), [without_password(settings.url)]
+    for name in STORE_SETTINGS[1:]:
+        if (value := getattr(settings, name)) != getattr(usual, name):
+            words += [f"--{name}", value]
+    return shlex.join(words)
 
 
 def powers_in(folder: Path, database: str) -> list[Power]:
@@ -184,8 +228,6 @@ def _of_config(path: Path) -> Iterator[Power]:
     usual = Settings()
     yield from _of_listener("http", _table(tree, "http"), usual.http.host)
     yield from _of_listener("hooks", _table(tree, "hooks"), usual.hooks.host)
-    if (url := _table(tree, "store").get("url", usual.store.url)) != usual.store.url:
-        yield ("connect to", f"the store {url}")
     if phone := _table(tree, "waiting").get("phone"):
         yield ("connect to", f"your phone by {phone}")
     yield from _of_trust(_table(tree, "trust"), usual.trust.default.value)

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from harken import __version__
 from harken.config.home import Home
-from harken.config.load import load
+from harken.config.load import is_elsewhere, load, target_of
+from harken.config.settings import StoreSettings
 from harken.control.client import DaemonClient, NoDaemon, Result
-from harken.display import one_line
-from harken.errors import HarkenError, UserError
+from harken.display import counted, one_line
+from harken.errors import HarkenError, NotFound, UserError
 from harken.hosts.connect.apply import verify
 from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectOptions
 from harken.hosts.connect.record import records
@@ -27,6 +28,9 @@ from harken.hosts.registry import broken_hosts, short
 from harken.plugins import PluginFault
 from harken.setup.service import installed, is_changed, service_of
 from harken.sources.source import SourceState
+
+if TYPE_CHECKING:  # importing it here is what this module puts off
+    from harken.store.sqlite.transfer import StoreContents
 
 ASK_SECONDS: Final = 10.0
 ANSWERS: Final = "the daemon answers"
@@ -166,7 +170,7 @@ def _database(home: Home) -> list[CheckFinding]:
     from harken.store.sqlite.connection import refuse_damage_inside, refuse_newer_schema
 
     if is_elsewhere(home):
-        return []
+        return [_elsewhere(home)]
     if not home.database.exists() and home.identity_file.exists():
         hint = "harken.db is gone. Put it back where it was, or build it anew: harken down, then harken recover"
         return [CheckFinding(what="the database is there", is_good=False, hint=hint)]
@@ -185,21 +189,61 @@ def _database(home: Home) -> list[CheckFinding]:
     return found
 
 
-def is_elsewhere(home: Home) -> bool:
-    """Whether a home has its messages in PostgreSQL, as far as its settings can be read."""
-    try:
-        return load(home, {}, os.environ).settings.store.url != "sqlite"
-    except HarkenError:
-        return False
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreDescription:
+    """What is to be known of a store without opening it as a daemon does."""
+
+    backend: str
+    place: str
+    schema: int
+    contents: StoreContents
+    size: int
 
 
-def refuse_elsewhere(home: Home, verb: str) -> None:
-    """Refuse what works on the database file, where the messages are in PostgreSQL."""
-    if is_elsewhere(home):
-        raise UserError(
-            f"The messages of this home are in PostgreSQL, and `harken {verb}` is for those in harken.db.",
-            "Use the tools of PostgreSQL for them: pg_dump and pg_restore.",
+def describe(home: Home, settings: StoreSettings, environ: Mapping[str, str]) -> StoreDescription:
+    """Look at the store that settings name, beside daemons or without."""
+    target = target_of(home, settings, environ)
+    if target is None:
+        return _describe_file(home)
+    from harken.store.postgres.connection import SIZE, migrations
+    from harken.store.postgres.transfer import place_of, reading_moment
+    from harken.store.sqlite.transfer import contents_of
+
+    with reading_moment(target) as end:
+        return StoreDescription(
+            backend="PostgreSQL",
+            place=place_of(target),
+            schema=migrations()[-1][0],
+            contents=contents_of(end.connection),
+            size=int(end.connection.execute(SIZE).fetchone()[0]),
         )
+
+
+def _describe_file(home: Home) -> StoreDescription:
+    from harken.store.sqlite.connection import files_of, migrations
+    from harken.store.sqlite.transfer import contents_of_file, place_of_file
+
+    contents = contents_of_file(home.database)
+    if contents is None:
+        raise NotFound(f"There is no store in {home.path} yet.", "Start Harken, and it is made: harken up")
+    return StoreDescription(
+        backend="SQLite",
+        place=place_of_file(home.database),
+        schema=migrations()[-1][0],
+        contents=contents,
+        size=sum(path.stat().st_size for path in files_of(home.database) if path.exists()),
+    )
+
+
+def _elsewhere(home: Home) -> CheckFinding:
+    """Say whether the store that is in PostgreSQL can be read, where it is and how much is in it."""
+    try:
+        found = describe(home, load(home, {}, os.environ).settings.store, os.environ)
+    except HarkenError as exc:
+        return CheckFinding(what="the store in PostgreSQL answers", is_good=False, hint=f"{exc.message} {exc.hint}")
+    what = f"the store is {found.place}, with {counted(found.contents.counts['messages'], 'message')}"
+    hint = f"It is a copy that is not in use: the store is {found.contents.moved_to}. Let store.url name that one."
+    return CheckFinding.of(what, hint, is_good=not found.contents.moved_to)
 
 
 def _source(found: Result) -> CheckFinding:

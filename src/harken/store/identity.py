@@ -39,21 +39,31 @@ class StoreTraces:
     journal_end: int = 0
     unknown_events: int = 0
     unknown_messages: int = 0
+    moved_to: str = ""  # where the store is, if the database is a copy that is not in use
 
 
 def refusal(found: StoreTraces) -> UserError | None:
     """Return why a daemon must not start over what lies there; None when it may."""
     if not found.has_database:
         return _without_database(found)
-    if found.database is None and found.home is not None:
-        return UserError("harken.db was written by an older Harken than this home.", RECOVER)
+    if found.moved_to:
+        return not_in_use(found.moved_to)
     if found.database is None:
-        return _behind(found)
+        older = UserError("harken.db was written by an older Harken than this home.", RECOVER)
+        return _behind(found) if found.home is None else older
     if not (found.database.may_follow(found.home) and found.database.may_follow(found.journal)):
         return _foreign(found, found.database)
     if found.journal is not None and found.database.epoch > found.journal.epoch:
         return None  # the journal is of the time before a restore: what it has beyond was left behind by decision
     return _behind(found)
+
+
+def not_in_use(place: str) -> UserError:
+    """Return the error for a copy that a move has left behind, or not finished yet."""
+    return UserError(
+        f"What is here is a copy that is not in use: the store is {place}.",
+        "Let store.url name that one. If a move was cut short, give the same command again: harken store move URL",
+    )
 
 
 def _without_database(found: StoreTraces) -> UserError | None:

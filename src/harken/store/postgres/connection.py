@@ -52,6 +52,10 @@ SET_UP: Final = "SELECT set_config(name, setting, false) FROM json_each_text($1)
 VERSION: Final = "SELECT version FROM schema_version"
 HAS_SCHEMA: Final = "SELECT 1 FROM pg_namespace WHERE nspname = $1"
 HAS_VERSION: Final = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'schema_version'"
+SIZE: Final = """
+SELECT CAST(coalesce(sum(pg_total_relation_size(c.oid)), 0) AS BIGINT)
+FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = current_schema() AND c.relkind = 'r'
+"""
 BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _NUL: Final = "\x00"
@@ -62,6 +66,8 @@ _ENDED: Final = (
     psycopg.errors.CrashShutdown,
     psycopg.errors.IdleInTransactionSessionTimeout,
 )
+# Of a connection that is refused the driver has no more than the words.
+_REFUSED: Final = ("password authentication failed", "no password supplied", "no pg_hba.conf entry")
 # A string, a place for a value, or what only SQLite wants to be told about a plan.
 _PARTS: Final = re.compile(r"'[^']*'|\?|:([a-z_]+)|INDEXED BY \w+|CROSS (?=JOIN)|(?<=[\s(])\+(?=[a-z])")
 
@@ -290,6 +296,13 @@ def translate(error: Exception) -> HarkenError:
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return UserError(
             f"PostgreSQL does not let this account do that ({detail}).", "Grant it, or use another account."
+        )
+    if isinstance(error, psycopg.OperationalError) and any(said in detail for said in _REFUSED):
+        # Not for good: a password that is changed is changed in two places, one after the other.
+        return Unavailable(
+            f"PostgreSQL does not let this account in ({detail}).",
+            "Check the user in store.url and what store.password refers to; `harken store move` has --password.",
+            retry_after=RETRY_SECONDS,
         )
     return Unavailable(
         f"PostgreSQL does not answer ({detail}).",

@@ -30,9 +30,11 @@ from harken.errors import HarkenError
 from harken.model import Mailbox
 from harken.store.contract.events import AfterCommit, BeforeCommit
 from harken.store.contract.messages import Filter
+from harken.store.identity import not_in_use
 from harken.store.postgres.connection import (
     BEGIN_READ,
     LOCK_SPACE,
+    SIZE,
     PostgresConnection,
     PostgresTarget,
     as_literal,
@@ -67,15 +69,11 @@ DOUBT_PAUSE_SECONDS: Final = 0.2
 # The number of the transaction is asked for, so that it can be found out whether a commit without an answer happened.
 BEGIN: Final = """
 BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = {sync};
-SELECT pg_advisory_xact_lock({space}, hashtext({schema})), pg_current_xact_id()::text,
-    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+SELECT pg_advisory_xact_lock({space}, hashtext({schema}));
+SELECT pg_current_xact_id()::text, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, moved_to FROM identity
 """
 OUTCOME: Final = "SELECT pg_xact_status(CAST(CAST(? AS TEXT) AS xid8))"
 ANNOUNCE: Final = "SELECT announce({}, {}, {})"
-SIZE: Final = """
-SELECT CAST(coalesce(sum(pg_total_relation_size(c.oid)), 0) AS BIGINT)
-FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = current_schema() AND c.relkind = 'r'
-"""
 MAX_INDEXED_CHARS: Final = 200_000
 ADD: Final = f"""
 INSERT INTO messages_text (n, words)
@@ -111,7 +109,9 @@ class PostgresDatabase:
 
     def begin(self, *, is_durable: bool) -> None:
         """Begin a transaction when no other daemon writes."""
-        _, self._transaction, micros = self.connection.begin(self._begin[is_durable]).fetchone() or ("", "", 0)
+        self._transaction, micros, moved_to = self.connection.begin(self._begin[is_durable]).fetchone() or ("", 0, "")
+        if moved_to:
+            raise not_in_use(moved_to)
         if self._observe is not None:
             self._observe(from_micros(micros))
 

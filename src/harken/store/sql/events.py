@@ -31,6 +31,7 @@ SELECT {COLUMNS}, e.n, e.at, e.kind, e.data FROM events e LEFT JOIN messages m O
 WHERE e.daemon = ? AND e.n > ? ORDER BY e.n LIMIT ?
 """
 IDENTITY = "SELECT id, epoch FROM identity"
+MOVED_TO = "SELECT moved_to FROM identity"
 
 
 def after(connection: SqlConnection, number: int, limit: int, daemon: str | None = None) -> list[Event]:

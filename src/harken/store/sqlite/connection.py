@@ -109,6 +109,11 @@ def _create(path: Path) -> None:
         _migrate(connection)
     finally:
         connection.close()
+    put_in_place(draft, path)
+
+
+def put_in_place(draft: Path, path: Path) -> None:
+    """Let a file that is whole have a name, in place of another file if there is one; after a power cut too."""
     with draft.open("rb") as built:
         os.fsync(built.fileno())
     draft.rename(path)
@@ -164,6 +169,17 @@ def refuse_newer_schema(path: Path) -> None:
     """Raise `UserError` when a later version has written the database."""
     with closing(open_reader(path)) as connection:
         _known_schema(connection)
+
+
+def refuse_other_schema(path: Path) -> None:
+    """Raise `UserError` for a database that another version has written."""
+    with closing(open_reader(path)) as connection:
+        current, newest = _known_schema(connection), migrations()[-1][0]
+    if current < newest:
+        raise UserError(
+            f"{path.name} has schema {current}, this Harken knows {newest}; nothing was changed.",
+            "Let this version open it once: harken up, then harken down. If it is not in use, move it away.",
+        )
 
 
 def _known_schema(connection: sqlite3.Connection) -> int:

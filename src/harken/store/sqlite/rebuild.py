@@ -122,7 +122,7 @@ LOST: Final = """
 INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers, offered_at,
     lease_until, reason) VALUES (?, ?, ?, ?, '', 'expired', '', '', '', 0, 0, 0, 'lost with the database')
 """
-SET_IDENTITY: Final = "UPDATE identity SET id = ?, epoch = ?"
+SET_IDENTITY: Final = "UPDATE identity SET id = ?, epoch = ?, moved_to = ''"
 COUNT: Final = "SELECT count(*) FROM messages"
 ABSENT: Final = "SELECT (SELECT coalesce(sum(head), 0) FROM mailboxes) - (SELECT count(*) FROM messages)"
 _STATES: Final[Mapping[Mode, ActionState]] = {

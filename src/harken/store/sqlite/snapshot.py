@@ -28,7 +28,7 @@ from harken.store.contract.health import StoreIdentity
 from harken.store.identity import StoreTraces, read_identity
 from harken.store.journal_reader import count_synced, every_line, find_end
 from harken.store.sql import actions, people, runs
-from harken.store.sql.events import identity_of, last
+from harken.store.sql.events import MOVED_TO, identity_of, last
 from harken.store.sql.transaction import Transaction
 from harken.store.sqlite.connection import (
     connect,
@@ -263,8 +263,7 @@ def _named_in(journal: Path) -> Iterator[tuple[str, str]]:
             yield source, sender
 
 
-HAS_IDENTITY: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'identity'"
-RAISE: Final = "UPDATE identity SET epoch = epoch + 1"
+RAISE: Final = "UPDATE identity SET epoch = epoch + 1, moved_to = ''"
 FORGET_TOKENS: Final = "DELETE FROM tokens"
 
 
@@ -280,7 +279,7 @@ def look(database: Path, journal: Path, identity_file: Path) -> StoreTraces:
                 has_database=False, has_log=has_log, home=home, journal=end.store, journal_end=end.number
             )
         refuse_damaged(database)
-        own, newest = _read(database)
+        own, newest, moved_to = _read(database)
         events, messages = count_synced(journal, newest) if end.number > newest else (0, 0)
     return StoreTraces(
         has_database=True,
@@ -291,6 +290,7 @@ def look(database: Path, journal: Path, identity_file: Path) -> StoreTraces:
         journal_end=end.number,
         unknown_events=events,
         unknown_messages=messages,
+        moved_to=moved_to,
     )
 
 
@@ -305,7 +305,8 @@ def begin_epoch(database: Path) -> StoreIdentity:
         return identity_of(connection)
 
 
-def _read(database: Path) -> tuple[StoreIdentity | None, int]:
+def _read(database: Path) -> tuple[StoreIdentity | None, int, str]:
     with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        has_one = connection.execute(HAS_IDENTITY).fetchone() is not None
-        return identity_of(connection) if has_one else None, last(connection)
+        columns = {str(row[1]) for row in connection.execute("PRAGMA table_info(identity)")}
+        moved_to = str(connection.execute(MOVED_TO).fetchone()[0]) if "moved_to" in columns else ""
+        return identity_of(connection) if columns else None, last(connection), moved_to

@@ -21,8 +21,11 @@ AS $$ SELECT upper(encode($1, 'hex')) $$;
 CREATE FUNCTION randomblob(INTEGER) RETURNS BYTEA LANGUAGE sql VOLATILE
 AS $$ SELECT substring(uuid_send(gen_random_uuid()) FOR $1) $$;
 
-CREATE FUNCTION json_each(TEXT) RETURNS TABLE (value TEXT) LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$ SELECT e FROM json_array_elements_text($1::JSON) e $$;
+-- A text has no NUL here: in JSON, too, it is given as what stands for it in texts.
+CREATE FUNCTION json_each(TEXT) RETURNS TABLE (value TEXT) LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT e FROM json_array_elements_text(CASE WHEN strpos($1, '\u0000') = 0 THEN $1 ELSE
+        regexp_replace($1, '(?<!\\)((?:\\\\)*)\\u0000', '\1' || chr(1114111) || '0', 'g') END::JSON) e
+$$;
 
 -- The words of a text, as they are looked for: letters and digits, without marks above and below letters.
 CREATE FUNCTION words(TEXT) RETURNS TEXT LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
@@ -321,9 +324,10 @@ CREATE INDEX questions_by_conversation ON questions (source, conversation);
 
 -- One row: which store this is. The epoch counts from one restore or recovery to the next.
 CREATE TABLE identity (
-    one   BIGINT PRIMARY KEY CHECK (one = 1),
-    id    TEXT COLLATE "C" NOT NULL,
-    epoch BIGINT NOT NULL
+    one      BIGINT PRIMARY KEY CHECK (one = 1),
+    id       TEXT COLLATE "C" NOT NULL,
+    epoch    BIGINT NOT NULL,
+    moved_to TEXT COLLATE "C" NOT NULL DEFAULT ''  -- where the store is, if this is a copy that is not in use
 );
 INSERT INTO identity (one, id, epoch) SELECT 1, lower(hex(randomblob(6))), 1;
 
