@@ -27,6 +27,7 @@ from bench import (
     reads,
     report,
     sessions,
+    shared,
     wake,
     webhooks,
 )
@@ -40,6 +41,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Plan], Iterator[Row]]]] = {
     "wake": wake.measure,
     "appends": appends.measure,
     "reads": reads.measure,
+    "shared": shared.measure,
     "pages": pages.measure,
     "painting": painting.measure,
     "listening": listening.measure,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -50,21 +51,26 @@ def measure(plan: Plan) -> Iterator[Row]:
 
 
 async def _measure(plan: Plan) -> list[Row]:
-    rows = []
     async with (
         filled_store(plan.home("few"), FEW, plan.progress) as few,
         filled_store(plan.home("many"), plan.size.messages, plan.progress) as many,
     ):
-        for name, what, ask, clean, limited_by in (
-            ("unread", "unread count", _unread, None, "deliveries above the cursor are counted"),
-            ("next", f"next {NEXT}, looking", _peek, None, "rows are spread over a larger file"),
-            ("offer", f"next {NEXT}, leasing (durable)", _offer, _withdraw, "two indexes of deliveries, fdatasync"),
-        ):
-            rows.append(await _compare(plan, few, many, name=name, what=what, ask=ask, clean=clean, why=limited_by))
-        rows.append(await _enroll(plan, few, many))
-        for name, what, text, where in QUERIES:
-            rows.append(await _search(plan, few, many, name=name, what=what, text=text, where=where))
-    return rows
+        return await compare(plan, few, many)
+
+
+async def compare(plan: Plan, few: SqlStore, many: SqlStore, kind: str = "") -> list[Row]:
+    """Ask two stores the same things; rows begin with the kind of store that they are about."""
+    rows = []
+    for name, what, ask, clean, limited_by in (
+        ("unread", "unread count", _unread, None, "deliveries above the cursor are counted"),
+        ("next", f"next {NEXT}, looking", _peek, None, "rows are spread over a larger file"),
+        ("offer", f"next {NEXT}, leasing (durable)", _offer, _withdraw, "two indexes of deliveries, fdatasync"),
+    ):
+        rows.append(await _compare(plan, few, many, name=name, what=what, ask=ask, clean=clean, why=limited_by))
+    rows.append(await _enroll(plan, few, many))
+    for name, what, text, where in QUERIES:
+        rows.append(await _search(plan, few, many, name=name, what=what, text=text, where=where))
+    return [replace(row, name=f"{kind}{row.name}", what=f"{kind.replace('-', ': ')}{row.what}") for row in rows]
 
 
 async def _compare(

@@ -27,6 +27,7 @@ from bench import (
     painting,
     reads,
     sessions,
+    shared,
     wake,
     webhooks,
 )
@@ -62,11 +63,18 @@ SLOW: list[tuple[Measure, list[str]]] = [
     (edge.measure, ["edge-start", "edge-vs-sdk", "edge-rss", "edge-pss"]),
     (wake.measure, ["wake", "wake-p95"]),
     *([(painting.measure, ["paint"])] if browser() else []),
+    (
+        shared.measure,
+        [
+            "shared-append", "shared-unread", "shared-next", "shared-offer", "shared-enroll", "shared-search-rare",
+            "shared-search-medium", "shared-search-common", "shared-search-both", "shared-search-channel",
+        ],
+    ),
     (sessions.measure, ["sessions-cpu", "sessions-rss", "sessions-wake", "sessions-rss-after", "sessions-one"]),
     (ingest.measure, ["ingest", "ingest-p99", "ingest-one"]),
     (webhooks.measure, ["webhooks", "webhooks-p99"]),
     (commands.measure, [f"cli-{verb}" for verb in ("version", "send", "list", "read", "status", "wait", "completion")]),
-]
+]  # fmt: skip
 
 
 @pytest.fixture

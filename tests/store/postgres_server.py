@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from itertools import count
@@ -54,17 +54,17 @@ START: Final = (
 
 
 @contextmanager
-def postgres_server() -> Iterator[str]:
+def postgres_server(settings: Mapping[str, str] = SETTINGS) -> Iterator[str]:
     """Yield how a server is reached: the one that is named, or one that ends with the context."""
     if named := os.environ.get(VARIABLE):
         yield named
         return
-    with own_server() as server:
+    with own_server(settings=settings) as server:
         yield f"host={server.folder} user={USER} dbname=postgres"
 
 
 @contextmanager
-def own_server(password: str = "") -> Iterator[PostgresServer]:
+def own_server(password: str = "", settings: Mapping[str, str] = SETTINGS) -> Iterator[PostgresServer]:
     """Run a server of our own, which lets in whoever knows the password, if there is one."""
     # The server may not run as root, and another account cannot look into the folder of the run.
     is_root = os.geteuid() == 0
@@ -73,7 +73,7 @@ def own_server(password: str = "") -> Iterator[PostgresServer]:
         if is_root:
             account = pwd.getpwnam(STRANGER)
             os.chown(folder, account.pw_uid, account.pw_gid)
-        with PostgresServer(folder, STRANGER if is_root else None, password) as server:
+        with PostgresServer(folder, STRANGER if is_root else None, password, settings) as server:
             yield server
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -82,8 +82,9 @@ def own_server(password: str = "") -> Iterator[PostgresServer]:
 class PostgresServer:
     """A server that can be stopped and started again. It is reached by a socket in its folder."""
 
-    def __init__(self, folder: Path, account: str | None, password: str) -> None:
+    def __init__(self, folder: Path, account: str | None, password: str, settings: Mapping[str, str]) -> None:
         self.folder = folder
+        self._settings = settings
         self._account = account
         # What the run waits for at its end is found by this variable.
         self._environment = {"TMPDIR": tempfile.gettempdir(), "LC_ALL": "C", "PATH": os.environ["PATH"]}
@@ -97,7 +98,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start it; return when it takes connections."""
-        options = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
         command: list[str | Path] = [_program("postgres"), "-D", self._data, "-k", self.folder, *options]
         self._process = subprocess.Popen(
             command, stderr=subprocess.PIPE, user=self._account, env=self._environment, cwd=self.folder
