@@ -244,6 +244,7 @@ class Delivery:
     evidence: str = ""
     answered_at: datetime | None = None
     reason: str = ""
+    machine: str = ""  # where the session was; empty where there is only one machine, or it is not known any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,11 @@ class Rings:
                 await self._rang.wait()
 
 
+async def here(store: Store) -> int:
+    """Return how many daemons are here."""
+    return sum(each.is_here for each in await store.daemons.list())
+
+
 class TwoOpenersSuite:
     """`first` and `second` are two daemons on one store."""
 
@@ -256,15 +261,23 @@ class TwoOpenersSuite:
         await offer(first, clock)
         await one(gone_after=life)
         await other(gone_after=life)
-        assert len(await second.daemons.list()) == 2
+        assert await here(second) == 2
         assert await offer(second, clock, SECOND) == []
         clock.advance(10)
         await other(gone_after=None)
-        assert len(await second.daemons.list()) == 2
+        assert await here(second) == 2
         await other(gone_after=life)
-        assert len(await second.daemons.list()) == 1
+        assert await here(second) == 1
         (again,) = await offer(second, clock, SECOND)
         assert (again.message.text, again.is_repeat) == ("on its way", True)
+        # One that ends is gone at once; its sessions have as long to come back with it.
+        await other(gone_after=life)
+        await second.daemons.leave()
+        await one(gone_after=life)
+        assert [await offer(first, clock), await here(first)] == [[], 1]
+        clock.advance(10)
+        await one(gone_after=life)
+        assert [each.is_repeat for each in await offer(first, clock)] == [True]
 
     async def test_a_reader_that_waits_is_given_what_the_other_accepts(self, first: Store, second: Store) -> None:
         """A long poll on one machine ends when a message arrives at another."""

@@ -41,6 +41,7 @@ from harken.model import (
     SessionKey,
     WakeResult,
 )
+from harken.sessions.registry import SessionReport
 from harken.sessions.session import Session
 from tests.builders import a_message, a_session
 from tests.dispatch.rig import DispatchFixture, FakeWaker
@@ -231,6 +232,19 @@ async def test_of_several_hosts_one_bell_is_rung(rig: DispatchFixture) -> None:
     for _ in range(3):
         await rig.wake()
     assert [waker.wakes for waker in wakers] == [0, 1]
+
+
+async def test_a_session_of_another_machine_is_left_to_its_daemon(rig: DispatchFixture) -> None:
+    """Each daemon would wake one of its own: of all of them one is woken, and another one if nothing comes of it."""
+    waker = rig.waker(rig.come("codex"))
+    other = session_of("claude-code", last_active=rig.clock.now() + ANSWER)
+    rig.sessions.hear_of("laptop", [("buildbox", [SessionReport(record=other.record, wakers=("bell", "line"))])])
+    await rig.say()
+    await rig.wake()
+    assert waker.wakes == 0
+    rig.clock.advance(ANSWER.total_seconds())
+    await rig.wake()
+    assert waker.wakes == 1
 
 
 async def test_a_message_that_arrives_while_one_looks_wakes_the_right_session(rig: DispatchFixture) -> None:

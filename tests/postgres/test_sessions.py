@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+
 from harken.sessions.events import HookMoment
 from tests.hooks.rig import CLAUDE, DaemonFixture
 from tests.hooks.test_wakes import bell_of
 from tests.loss.rig import Json, until
 from tests.postgres.conftest import Machines
+from tests.postgres.test_one_inbox import HARKEN
 
 
 def say(fixture: DaemonFixture, text: str, **more: str) -> Json:
     """Send a message; return what is foretold of it."""
     return fixture.daemon.call("send", text=text, **more)["forecast"]
+
+
+def shown(fixture: DaemonFixture, *command: str) -> str:
+    """Return what a command prints."""
+    whole = [*HARKEN, *command, "--home", str(fixture.daemon.home)]
+    return subprocess.run(whole, capture_output=True, check=True, text=True).stdout
 
 
 def places(fixture: DaemonFixture) -> set[tuple[str, str, str]]:
@@ -43,6 +52,29 @@ def test_a_session_is_reached_from_another_machine(machines: Machines) -> None:
     assert "on buildbox, which is busy, between two tool calls" in say(laptop, "and this")["sentence"]
     buildbox.wait_bell(CLAUDE.name, is_on=True)
     assert "and this" in guest.tool()
+
+
+def test_of_the_sessions_of_all_machines_one_is_woken(machines: Machines) -> None:
+    """Two agents that answer the same message are worse than one: the forecast names it, and the other sleeps on."""
+    laptop, buildbox = (DaemonFixture(machines.start(name)) for name in ("laptop", "buildbox"))
+    first, last = laptop.session(CLAUDE), buildbox.session(CLAUDE)
+    bells = [bell_of(first), bell_of(last)]
+    everyone = {("claude-code", "laptop", "idle"), ("claude-code", "buildbox", "idle")}
+    until(lambda: places(laptop) == places(buildbox) == everyone, "they know of each other")
+    before = [bell.read_text() for bell in bells]
+    sent = laptop.daemon.call("send", text="please look")
+    assert sent["forecast"]["sentence"] == "wakes claude-code on buildbox, which is idle"
+    until(lambda: bells[1].read_text() != before[1], "the session's bell rings")
+    assert "please look" in last.run(HookMoment.BELL).err
+    assert bells[0].read_text() == before[0]
+    assert "wake: bell on buildbox" in shown(laptop, "read", sent["id"])
+    table = shown(laptop, "status")
+    assert ("  laptop  " in table, "  buildbox  " in table) == (True, True)
+    # The name stays when the daemon is gone.
+    buildbox.daemon.stop()
+    until(lambda: places(laptop) == {("claude-code", "laptop", "idle")}, "it is gone")
+    assert "wake: bell on buildbox" in shown(laptop, "read", sent["id"])
+    assert "gone, last seen" in shown(laptop, "status", "--all")
 
 
 def test_what_you_decide_on_one_machine_holds_on_the_other(machines: Machines) -> None:

@@ -227,6 +227,8 @@ def _ledger_row(entry: Result) -> tuple[str, ...]:
         return (reader_name(entry["consumer"]), entry["state"], "")
     is_over = entry["state"] in ("expired", "refused")
     way = f" by {entry['surface']}" if entry["surface"] else ""
+    # An earlier version of the daemon does not say it.
+    way += f" on {entry['machine']}" if entry.get("machine") else ""
     words = [f"offered {clock_time(entry['offered_at'])}{way}"] if entry["offers"] else []
     words += [f"{entry['offers']} times"] if entry["offers"] > 1 else []
     words += [clock_time(entry["offered_at"])] if is_over and not entry["offers"] else []

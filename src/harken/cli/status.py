@@ -141,11 +141,7 @@ def _show_insides(screen: Screen, found: Result) -> None:
     counts = ", ".join(_counted(count, name.replace("_", " ")) for name, count in some.items())
     rows = [("address", daemon["url"]), ("home", daemon["home"]), ("store", f"{daemon['store']}: {counts}")]
     screen.table([(name, str(value)) for name, value in rows])
-    machines = [
-        (each["machine"], each["version"], f"since {clock_time(each['started_at'])}", each["id"])
-        for each in daemon.get("daemons", [])
-    ]
-    show_section(screen, "Machines", machines)
+    show_section(screen, "Machines", [_machine_row(each) for each in daemon.get("daemons", [])])
     if lag:
         screen.line(f"Not indexed yet, so not found by search: {_counted(lag, 'messages')}")
     if found["waiting_replies"]:
@@ -181,6 +177,12 @@ def _session_row(session: Result, *, has_machines: bool) -> tuple[str, ...]:
     wake = "can be woken" if session["can_wake"] else session["hindrance"]
     where = [session.get("machine", "")] if has_machines else []
     return (session["consumer"], session["presence"], *where, active, session["session"], session["cwd"], wake)
+
+
+def _machine_row(daemon: Result) -> tuple[str, ...]:
+    since, seen = clock_time(daemon["started_at"]), clock_time(daemon["seen_at"])
+    when = f"since {since}" if daemon["is_here"] else f"gone, last seen {seen}"
+    return (daemon["machine"], f"version {daemon['version']}", when, daemon["id"])
 
 
 def _consumer_row(place: Result) -> tuple[str, ...]:

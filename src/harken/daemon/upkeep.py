@@ -139,6 +139,7 @@ class Neighbours:
 
     def facts(self) -> Sequence[Mapping[str, object]]:
         """Return what `status` says of the daemons, this one among them."""
+        oldest = self._clock.now() - GONE_AFTER
         return [
             {
                 "id": each.id,
@@ -146,6 +147,7 @@ class Neighbours:
                 "version": each.version,
                 "started_at": timestamp(each.started_at),
                 "seen_at": timestamp(each.seen_at),
+                "is_here": each.is_here and each.seen_at > oldest,
             }
             for each in self.daemons
         ]
@@ -156,9 +158,10 @@ class Neighbours:
         reports = self._sessions.reports()[:MOST_REPORTED]
         news = [each.news for each in reports]
         if news != self._told or now - self._told_at >= REPORT_SECONDS:
-            if self._steady_since is None:
+            # After the server was away, or this daemon was frozen, all the others seem to be gone: they are given as
+            # much time to come back.
+            if self._steady_since is None or now - self._told_at > GONE_AFTER.total_seconds():
                 self._steady_since = now
-            # After the server was away all the others seem to be gone: they are given as much time to come back.
             is_steady = now - self._steady_since > GONE_AFTER.total_seconds()
             await self._store.daemons.report(
                 machine=self._machine,

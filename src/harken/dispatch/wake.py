@@ -3,7 +3,8 @@
 Deciding who (`choose`) is pure and apart from doing it. A busy session is left alone, it gets the message between two
 tool calls; but many hosts do not say when a person interrupts a turn, so one that took nothing for a while is woken
 too. A run that answers one prompt and ends is never woken. A wake without proof is given up after a time: what it
-carried is offered by the next surface, as a repeat.
+carried is offered by the next surface, as a repeat. Where daemons share a store, each chooses among the sessions of all
+of them, and wakes its own.
 """
 
 from __future__ import annotations
@@ -175,11 +176,14 @@ class Wakes:
             if await self._is_taken(message, {session.reader.consumer for session in first}):
                 continue
             # Asked anew: sessions are asked one after the other, and it may have come in between.
-            sessions = [s for s in self._here() if await self._waiting(s.reader, WAKES, 1, only=[message.id])]
+            here = self._among(self._sessions.everywhere())
+            sessions = [s for s in here if await self._waiting(s.reader, WAKES, 1, only=[message.id])]
             choice = choose(message, sessions, self._tried, self._clock.now())
             if choice.look_at is not None:
                 due.append(choice.look_at)
-            if choice.session is not None and choice.session.reader.session not in self._waking:
+            if choice.session is not None and choice.session.is_elsewhere:
+                due.append(self._leave_to_other(choice.session, message))
+            elif choice.session is not None and choice.session.reader.session not in self._waking:
                 together = [m for m, others in waiting if choice.session in others]
                 due.append(await self._begin(choice.session, choice.way, together))
         return min(due, default=None)
@@ -188,22 +192,22 @@ class Wakes:
         """Return what may wake a session now, with the sessions it waits for."""
         found: dict[MessageId, tuple[Message, list[Session]]] = {}
         since = self._clock.now() - FRESH
-        for session in self._here():
+        for session in self._among(self._sessions.live()):
             # What a session was told of without its text must not hide what came after it.
             for message in await self._waiting(session.reader, WAKES, MAX, without=session.told_of, since=since):
                 found.setdefault(message.id, (message, []))[1].append(session)
         return list(found.values())
 
-    def _here(self) -> Sequence[Session]:
+    def _among(self, sessions: Sequence[Session]) -> Sequence[Session]:
         """Return the consumers that can be reached or have asked: others would be enrolled by being asked for."""
-        here = [s for s in self._sessions.live() if s.wakers or s.is_waiting or s.is_busy is not None]
+        here = [s for s in sessions if s.wakers or s.is_waiting or s.is_busy is not None]
         here = [session for session in here if not session.is_helper]
         # Somebody with that many open conversations looks at the last ones.
         return here[:MAX_SESSIONS]
 
     async def _is_taken(self, message: Message, without: Collection[Consumer]) -> bool:
         """Whether an agent of some host has it already: the others that it waits for find it with their prompt."""
-        here = {session.reader.session for session in self._sessions.live()}
+        here = {session.reader.session for session in self._sessions.everywhere()}
         for delivery in await self._ledger(message.id):
             if delivery.consumer == WATCH or delivery.consumer in without:
                 continue
@@ -212,6 +216,14 @@ class Wakes:
             if delivery.state is DeliveryState.OFFERED and delivery.session in here:
                 return True
         return False
+
+    def _leave_to_other(self, session: Session, message: Message) -> datetime:
+        """Leave a message to the daemon of another machine; when nothing comes of that, a session here is woken."""
+        now = self._clock.now()
+        for way in session.wakers:
+            self._count(session.reader.session, way, [message], now)
+        self._under_way[message.id] = now + ANSWER
+        return now + ANSWER
 
     async def _begin(self, session: Session, way: str, messages: Sequence[Message]) -> datetime:
         """Wake a session beside everything else: a host that does not answer must not hold up the others."""

@@ -378,7 +378,7 @@ def _report(session: Session) -> SessionReport:
 
 def _distant(report: SessionReport, machine: str) -> Session:
     session = Session.inherited(report.record)
-    session.machine = session.machine or machine
+    session.machine, session.is_elsewhere = session.machine or machine, True
     session.is_inherited, session.hindrance = report.is_inherited, report.hindrance
     session.wakers = {name: DistantWaker(name) for name in report.wakers}
     if report.is_waiting:

@@ -221,6 +221,7 @@ class Session:
     is_helper: bool = False  # started by another agent that is here: it is given nothing that it does not ask for
     is_one_shot: bool = False  # it answers one prompt and ends: there is nothing to wake
     turn: str = ""  # the host's own name of the turn that it was last heard in
+    is_elsewhere: bool = False  # another daemon of the same store has it: that one reaches it
     is_inherited: bool = False  # from before a restart; nothing has said since what it is doing
     is_replaced: bool = False  # another conversation has taken its place: what that one had is offered again
     edges: frozenset[str] = frozenset()  # connections that it had before a restart, and that may come back

@@ -96,6 +96,7 @@ def delivery(value: Delivery) -> dict[str, object]:
         "state": value.state.value,
         "surface": value.surface,
         "session": value.session,
+        "machine": value.machine,
         "offers": value.offers,
         "offered_at": moment(value.offered_at),
         "seen_at": moment(value.seen_at),

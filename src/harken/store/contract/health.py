@@ -47,7 +47,12 @@ class DaemonReport:
     version: str
     started_at: datetime
     seen_at: datetime
-    sessions: str  # what it says of its sessions, in words of its own
+    sessions: str  # what it says of its sessions, in words of its own; empty: it is gone
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it has neither left nor been silent for too long."""
+        return bool(self.sessions)
 
 
 class DaemonStore(Protocol):
@@ -58,17 +63,20 @@ class DaemonStore(Protocol):
     ) -> None:
         """Note that this daemon is here, and what it says. Rings for `DAEMONS` when that is news.
 
-        Others that were not heard of for `gone_after` (None: there are none) are gone: they are forgotten, and what
-        their sessions were given and did not prove is offered again.
+        Others that were not heard of for `gone_after` (None: there are none) are gone: what their sessions were given
+        and did not prove is offered again.
         """
         ...
 
     async def leave(self) -> None:
-        """Forget this daemon: it ends. Its leases stay, because its sessions may come back with it."""
+        """Note that this daemon ends.
+
+        Its sessions may come back with it: their leases end when it has not come back after `gone_after`.
+        """
         ...
 
     async def list(self) -> Sequence[DaemonReport]:
-        """Return every daemon that is here, this one too, by machine and id."""
+        """Return every daemon that is here, this one too, and those that were in the last months."""
         ...
 
 

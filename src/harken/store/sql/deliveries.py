@@ -89,8 +89,9 @@ _RELEASE = """
 UPDATE deliveries SET lease_until = 0 WHERE session = ? AND daemon = ? AND state = 'offered' AND lease_until > 0
 """
 RELEASE = f"{_RELEASE} RETURNING mailbox"
-RELEASE_DAEMON = """
-UPDATE deliveries SET lease_until = 0 WHERE daemon = ? AND state = 'offered' AND lease_until > 0 RETURNING mailbox
+RELEASE_GONE = """
+UPDATE deliveries SET lease_until = 0 WHERE state = 'offered' AND lease_until > 0
+    AND daemon IN (SELECT id FROM daemons WHERE id <> ? AND seen_at < ?) RETURNING mailbox
 """
 RELEASE_CARRIER = f"{_RELEASE} AND carrier = ? RETURNING mailbox"
 RENEW = """
@@ -245,9 +246,9 @@ def release(tx: Transaction, session: SessionKey, carriers: Collection[str] | No
     return sum(_freed(tx, tx.execute(RELEASE_CARRIER, (*owner, carrier))) for carrier in carriers)
 
 
-def release_all_of(tx: Transaction, daemon: str) -> int:
-    """End the leases of every session of a daemon."""
-    return _freed(tx, tx.execute(RELEASE_DAEMON, (daemon,)))
+def release_gone(tx: Transaction, before: datetime) -> int:
+    """End the leases of the sessions of other daemons that were last heard of before a time."""
+    return _freed(tx, tx.execute(RELEASE_GONE, (tx.holder.daemon, to_micros(before))))
 
 
 def renew(

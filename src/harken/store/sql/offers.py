@@ -254,7 +254,7 @@ INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, ses
 """
 DELIVERY = (
     "SELECT id, message, consumer, state, surface, session, offered_at, offers, seen_at, evidence, answered_at, "
-    "reason, mailbox FROM deliveries"
+    "reason, mailbox, coalesce((SELECT machine FROM daemons d WHERE d.id = deliveries.daemon), '') FROM deliveries"
 )
 OF_CONSUMER = f"{DELIVERY} WHERE consumer = ? AND mailbox = ? AND seq = ?"
 OWN = """
@@ -328,6 +328,7 @@ def delivery_from(row: Sequence[Any]) -> Delivery:
         evidence=row[9],
         answered_at=optional_moment(row[10]),
         reason=row[11],
+        machine=row[13],
     )
 
 

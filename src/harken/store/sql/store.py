@@ -15,7 +15,7 @@ from harken.store.contract import Changes
 from harken.store.contract.health import DAEMONS, DaemonReport, StoreIdentity
 from harken.store.sql.actions import SqlActions
 from harken.store.sql.conversations import SqlConversations
-from harken.store.sql.deliveries import SqlDeliveries, release_all_of
+from harken.store.sql.deliveries import SqlDeliveries, release_gone
 from harken.store.sql.events import SqlEvents, identity_of
 from harken.store.sql.leases import SqlLeases
 from harken.store.sql.messages import SqlCheckpoints, SqlMessages, TextIndex, lag
@@ -125,8 +125,11 @@ ON CONFLICT (id) DO UPDATE SET machine = excluded.machine, version = excluded.ve
     started_at = excluded.started_at, seen_at = excluded.seen_at, sessions = excluded.sessions
 """
 SAID: Final = "SELECT machine, version, started_at, sessions FROM daemons WHERE id = ?"
-GONE: Final = "DELETE FROM daemons WHERE id <> ? AND seen_at < ? RETURNING id"
-LEAVE: Final = "DELETE FROM daemons WHERE id = ?"
+# The row stays: the ledger says by it which machine a session was on.
+GONE: Final = "UPDATE daemons SET sessions = '' WHERE id <> ? AND seen_at < ? AND sessions <> ''"
+LEAVE: Final = "UPDATE daemons SET sessions = '' WHERE id = ? AND sessions <> ''"
+FORGET: Final = "DELETE FROM daemons WHERE seen_at < ?"
+FORGET_AFTER: Final = timedelta(days=90)
 REPORTS: Final = "SELECT id, machine, version, started_at, seen_at, sessions FROM daemons ORDER BY machine, id"
 
 
@@ -139,9 +142,10 @@ def report(tx: Transaction, said: tuple[str, str, int, str], gone_after: timedel
     if before is None or tuple(before) != said:
         tx.grown.add(DAEMONS)
     if gone_after is not None:
-        for (gone,) in tx.execute(GONE, (own, to_micros(tx.now - gone_after))).fetchall():
-            release_all_of(tx, gone)
+        release_gone(tx, before=tx.now - gone_after)
+        if tx.execute(GONE, (own, to_micros(tx.now - gone_after))).rowcount:
             tx.grown.add(DAEMONS)
+            tx.execute(FORGET, (to_micros(tx.now - FORGET_AFTER),))
 
 
 def leave(tx: Transaction) -> None:
@@ -169,7 +173,7 @@ class SqlDaemons:
         await self._writer.run(leave, is_durable=False)
 
     async def list(self) -> Sequence[DaemonReport]:
-        """Return the daemons that are here."""
+        """Return the daemons that are here, and those that were."""
         rows = await self._readers.run(lambda db: db.execute(REPORTS).fetchall())
         return [
             DaemonReport(

@@ -162,10 +162,9 @@ def _course(entry: LedgerEntry) -> DeliveryCourse:
 def _steps(delivery: Delivery) -> list[LedgerStep]:
     steps: list[LedgerStep] = []
     if delivery.surface:
+        way = surface_words(delivery.surface) + (f" on {delivery.machine}" if delivery.machine else "")
         times = f", {delivery.offers} times" if delivery.offers > 1 else ""
-        steps.append(
-            LedgerStep(text="offered", at=delivery.offered_at, note=f"{surface_words(delivery.surface)}{times}")
-        )
+        steps.append(LedgerStep(text="offered", at=delivery.offered_at, note=f"{way}{times}"))
     if delivery.seen_at:
         steps.append(LedgerStep(text="seen", at=delivery.seen_at, note=f"proof: {delivery.evidence}"))
     if delivery.answered_at:
