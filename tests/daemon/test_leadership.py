@@ -11,7 +11,10 @@ import pytest
 from anyio.abc import TaskGroup
 
 from harken.daemon.leadership import LIFE, MARGIN, Leadership
+from harken.daemon.upkeep import Neighbours
 from harken.errors import Conflict
+from harken.inbox.ticker import Ticker
+from harken.sessions.registry import Sessions
 from harken.store.contract import Store
 from harken.store.contract.leases import LEASES
 from harken.store.sqlite import open_store
@@ -155,3 +158,19 @@ async def test_another_conflict_is_a_failure_while_the_lease_is_held(store: Stor
             await leadership.look()
             await anyio.sleep_forever()
     assert leadership.leads(NAME)
+
+
+async def test_what_another_daemon_changed_before_it_is_followed_is_read(store: Store, clock: FakeClock) -> None:
+    """It is in no event that follows: a mute would hold on one machine only, until the next one."""
+    await store.events.record("muted", {})
+    is_read = anyio.Event()
+
+    async def read() -> None:
+        is_read.set()
+
+    neighbours = Neighbours(store, Sessions(), clock, machine="here", daemon="")
+    with anyio.fail_after(BOUND):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(neighbours.follow, Ticker(), {"muted": read})
+            await is_read.wait()
+            tasks.cancel_scope.cancel()

@@ -180,6 +180,10 @@ class Neighbours:
         """Follow what the others commit: tell the ticker, and read again what is kept of it, by the kind of event."""
         last, ring = await self._store.events.last(), Signal()
         with self._store.changes.listen(ring.ring):
+            # What they changed between the last reading and that number is in no event that follows.
+            for read in dict.fromkeys(refresh.values()):
+                await read()
+            ticker.advance(last)
             while True:
                 while events := await self._store.events.after(last, EVENTS_AT_ONCE):
                     kinds = {event.kind for event in events}
