@@ -45,9 +45,7 @@ def handshake() -> None:
 def echo() -> None:
     """Announce what the client answers, and the names of the environment."""
     say({"jsonrpc": "2.0", "id": 0, "method": "ping"})
-    while "method" in json.loads(line := sys.stdin.readline()):
-        pass  # what it asks meanwhile
-    announce(line.strip())
+    announce(sys.stdin.readline().strip())
     announce(json.dumps(sorted(os.environ)))
     announce(str(Path.cwd()))
     sys.stdin.read()
