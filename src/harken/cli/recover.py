@@ -18,8 +18,6 @@ from harken.cli.invocation import Invocation
 from harken.cli.output import Screen
 from harken.cli.verbs import verb
 from harken.config.home import Home, ensure, write_private
-from harken.config.load import is_elsewhere
-from harken.config.settings import StoreSettings
 from harken.control.client import Result
 from harken.errors import NotFound, UserError
 
@@ -92,6 +90,8 @@ def recover(asked: Invocation, *, dry_run: bool, yes: bool, is_left_behind: bool
 
 def _is_shared(home: Home, *, is_left_behind: bool) -> bool:
     """Whether the store of a home is in PostgreSQL; raises `UserError` unless the person wants to leave it behind."""
+    from harken.config.load import is_elsewhere
+
     is_shared = is_elsewhere(home)
     if is_shared and not is_left_behind:
         raise UserError(
@@ -104,6 +104,7 @@ def _is_shared(home: Home, *, is_left_behind: bool) -> bool:
 
 def _use_file(home: Home, *, is_due: bool) -> None:
     """Let the home have its store in harken.db."""
+    from harken.config.settings import StoreSettings
     from harken.setup.backup import name_store
 
     if is_due:

@@ -15,8 +15,6 @@ from harken.cli.invocation import Invocation
 from harken.cli.output import human
 from harken.cli.progress import Progress
 from harken.cli.verbs import lists, verb
-from harken.config.load import load
-from harken.config.settings import StoreSettings
 from harken.control.client import Result
 from harken.errors import UserError
 
@@ -34,6 +32,7 @@ def store() -> None:
 @verb("show")
 def show(asked: Invocation) -> None:
     """Show where messages are stored, how many there are, and how much space they take."""
+    from harken.config.load import load
     from harken.setup.doctor import describe
 
     found = describe(asked.home, load(asked.home, {}, os.environ).settings.store, os.environ)
@@ -72,6 +71,8 @@ def move(asked: Invocation, *, url: str, schema: str | None, password: str, dry_
     Stop Harken first. Copies everything, compares the copy, and switches to it. The old store is kept, marked as moved;
     no daemon opens it. If a move is interrupted, run the same command again to finish it.
     """
+    from harken.config.load import load
+    from harken.config.settings import StoreSettings
     from harken.setup import store as stores
 
     refuse_agent(asked, "move the store")
