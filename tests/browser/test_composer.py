@@ -203,7 +203,7 @@ def test_field_goes_when_its_task_is_done_and_what_was_typed_stays(site: Site) -
     expect(window.outlook).to_contain_text("Sent. It ")
     window.field.fill("half a thought")
     site.daemon.call("task_done", task="web")
-    expect(window.page.locator("#why-not")).to_have_text("This task is done and takes no more mail.")
+    expect(window.page.locator("#why-not")).to_have_text("This task is done and accepts no more messages.")
     expect(window.field).to_be_hidden()
     kept = window.page.get_by_label("Not sent. You had written:")
     expect(kept).to_have_value("half a thought")

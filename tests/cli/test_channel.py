@@ -131,7 +131,7 @@ def test_what_was_cleared_is_out_of_sight_and_still_stored(tmp_path: Path) -> No
             "Still stored, and unread if it was: harken list --channel 'my builds'",
         ]
         again = rig.run("channel", "clear", "my builds")
-        assert (again.code, again.out, again.err) == (0, "", "There was nothing left to clear.\n")
+        assert (again.code, again.out, again.err) == (0, "", "There was nothing to clear.\n")
         assert rig.json("status")["consumers"] == unread
     with serving(tmp_path / "home") as rig:
         empty = rig.run("channel", "my builds")

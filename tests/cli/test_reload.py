@@ -66,7 +66,7 @@ def test_at_a_terminal_what_was_added_is_tried(running: Rig) -> None:
     """Whoever adds it sees whether it works; a script does not wait for that."""
     words = ("source", "add", "ci", "--command", sys.executable, "--", ANNOUNCER, "deploys=one")
     with TerminalSession(running, *words, columns=200) as person:
-        person.sees("Harken is listening to it.", "It is tried for 5 seconds.", "1 message came: deploys 1")
+        person.sees("Harken is listening to it.", "Testing it for 5 seconds.", "1 message came: deploys 1")
         assert person.leaves() == 0
 
 
@@ -108,7 +108,7 @@ def test_the_port_for_posts_is_closed_with_the_last_webhook_and_opened_again(run
 def test_what_was_written_by_hand_is_taken_over_and_told(running: Rig) -> None:
     """What changed is said, and what needs a restart is not passed over in silence."""
     write(running, announcing("a", "ci=from a") + announcing("b", "ci=from b"))
-    assert "a is in config.toml and not in force: harken reload" in running.run("source", "list").err
+    assert "a is in config.toml but not loaded: harken reload" in running.run("source", "list").err
     found = running.json("reload")
     assert (found["added"], found["removed"], found["changed"]) == (["a", "b"], [], [])
     more = '[trust]\nknown = ["b:b"]\n[limits]\nmax_wait_seconds = 20\n'
@@ -128,7 +128,7 @@ def test_what_was_written_by_hand_is_taken_over_and_told(running: Rig) -> None:
 
     assert until(trusted, "what the changed source says is stored", SECONDS)["trust"] == "known"
     told = running.run("reload")
-    assert told.err.strip() == "Only after a restart, harken down && harken up: limits"
+    assert told.err.strip() == "After a restart only (harken down && harken up): limits"
 
 
 @pytest.mark.parametrize(

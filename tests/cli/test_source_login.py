@@ -257,4 +257,4 @@ def test_nobody_signs_in_to_what_has_no_sign_in(fresh: Rig) -> None:
     """The reason is said, and what to do instead."""
     assert fresh.run("source", "add", "ci", "--url", "https://ci.example/mcp").code == 0
     server = login(fresh, "ci")
-    assert (server.code, "Nobody signs in to ci" in server.err) == (WRONG, True)
+    assert (server.code, "ci has no sign-in" in server.err) == (WRONG, True)

@@ -185,7 +185,7 @@ def test_a_host_that_this_version_does_not_know_stops_no_other(person: Rig, repo
     kept = person.home / "seeded"
     old = json.loads((kept / "one.codex.json").read_text())
     (kept / "two.nohost.json").write_text(json.dumps(old | {"task": "two", "host": "nohost"}))
-    assert "This Harken knows no host 'nohost'." in person.run("uninstall", "--dry-run").err
+    assert "This Harken has no host 'nohost'." in person.run("uninstall", "--dry-run").err
     said = uninstalled(person, NOT_DONE)
     assert failed(said) == ["two"]
     assert str(kept / "two.nohost.json") in said["problems"][0]

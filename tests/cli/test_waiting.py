@@ -76,7 +76,7 @@ def test_question_that_needs_no_answer_is_taken_off_the_list(asked: tuple[Rig, l
     assert [event["by"] for event in _events(rig, "settled")] == ["you", "you"]
     rig.ok("waiting", "done", third)
     nothing = rig.run("waiting")
-    assert (nothing.code, nothing.out, nothing.err) == (0, "", "Nothing waits for an answer.\n")
+    assert (nothing.code, nothing.out, nothing.err) == (0, "", "No unanswered questions.\n")
 
 
 def test_an_answer_takes_it_off_the_list(asked: tuple[Rig, list[str]]) -> None:

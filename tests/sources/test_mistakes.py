@@ -71,7 +71,7 @@ SECRETS: Final = ("hunter2", "s3cret", "pasted", "word@", "u:p", "BEGIN")
         (
             "imap",
             {**IMAP, "trust_from": True, "authserv_id": "mx.example.org"},
-            "sources.it has both of authserv_id and trust_from.",
+            "sources.it has both authserv_id and trust_from.",
             "Leave trust_from out",
         ),
         ("mcp", {}, "sources.it.url is missing.", "Set it to an address"),

@@ -157,7 +157,7 @@ async def test_a_newer_schema_is_refused(fresh: SchemaPool, tmp_path: Path) -> N
     with closing(connect(target)) as connection:
         connection.execute("UPDATE schema_version SET version = version + 1")
         try:
-            with pytest.raises(UserError, match=f"has schema {newest + 1}, this Harken knows {newest}"):
+            with pytest.raises(UserError, match=f"has schema {newest + 1}, this Harken supports {newest}"):
                 async with open_store(target, FakeClock(), daemon="a"):
                     pass
         finally:

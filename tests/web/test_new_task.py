@@ -58,7 +58,7 @@ def test_what_cannot_be_made_is_said_in_the_form_and_leaves_nothing(browser: Bro
         ({"title": "", "folder": "{repo}"}, "A task needs a title."),
         ({"title": "Here", "folder": "."}, "A task needs a folder."),
         ({"title": "Lost", "folder": "/nowhere/at/all"}, "There is no folder /nowhere/at/all."),
-        ({"title": "Where", "folder": "{repo}", "start": "v9"}, "git knows no commit 'v9'."),
+        ({"title": "Where", "folder": "{repo}", "start": "v9"}, "git has no commit 'v9'."),
         ({"title": "Taken", "folder": "{repo}", "branch": "main"}, "There is a branch main already."),
         ({"title": "Odd", "folder": "{repo}", "agent": "nobody"}, "There is no host 'nobody'."),
         ({"title": "Hooked", "folder": "{hooked}"}, "could make git run programs: filter.x.smudge"),

@@ -271,7 +271,7 @@ def test_badge_counts_what_waits_for_the_agent_of_a_task(browser: Browser, tmp_p
     browser.daemon.call("task_done", task="login")
     done = browser.page("/m/task:login")
     assert said(done, "#task-note").startswith("done")
-    assert said(done, "#why-not") == "This task is done and takes no more mail."
+    assert said(done, "#why-not") == "This task is done and accepts no more messages."
     browser.daemon.call("task_rm", task="login")
     assert said(browser.page("/m/task:login"), "h1") == "task:login"
 

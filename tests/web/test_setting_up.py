@@ -134,7 +134,7 @@ def test_what_cannot_be_added_is_said_in_the_form_and_leaves_nothing(browser: Br
         ({"kind": "imap", "set_host": "imap.example.org"}, 422, "User is missing."),
         ({"kind": "webhook", "name": "a b", "set_preset": "github"}, 422, "cannot be the name of a source"),
         ({"kind": "webhook", "name": "ci", "set_preset": "nobody"}, 422, "'nobody' is not possible."),
-        ({"kind": "webhook", "name": "there", "set_preset": "github"}, 409, "There is a source there already"),
+        ({"kind": "webhook", "name": "there", "set_preset": "github"}, 409, "There is already another source there"),
         ({"kind": "mcp", "name": "x", "set_url": "https://x.example", "set_command": "y"}, 422, "one of them"),
         ({"kind": "teams", "set_client_id": "x"}, 422, "is not an id such as"),
         ({"kind": "imap", "set_host": "h.example", "set_user": "u", "set_port": "many"}, 422, "is not a number"),
@@ -187,7 +187,7 @@ def test_person_signs_in_to_a_source_by_a_code_and_out_again(browser: Browser) -
         assert "Signed out." in do(browser, "/do/source-sign-in", name="teams", act="out").said
         assert not (browser.daemon.home / "sign-ins" / "teams.json").exists()
     do(browser, "/do/source", kind="webhook", name="ci", set_preset="github")
-    assert "Nobody signs in to ci." in do(browser, "/do/source-sign-in", 422, name="ci", act="in").said
+    assert "ci has no sign-in." in do(browser, "/do/source-sign-in", 422, name="ci", act="in").said
 
 
 def _write_teams(browser: Browser, graph: Graph) -> None:

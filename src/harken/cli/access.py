@@ -81,7 +81,7 @@ def token_new(asked: Invocation, *, name: str, kind: str, seconds: float | None)
     if not asked.as_json:
         asked.screen.line(one_line(result["secret"]))
         until = f" It is good until {clock_time(result['expires_at'])}." if result["expires_at"] else ""
-        note_to_person(f"It is shown only now.{until} The first machine that uses it is the only one that can.")
+        note_to_person(f"It is shown only once.{until} It works only for the first machine that uses it.")
 
 
 @verb_command("token_list", name="list")
@@ -90,7 +90,7 @@ def token_list(asked: Invocation) -> None:
     if not asked.as_json:
         asked.screen.table([_token_row(each) for each in result["tokens"]])
         if not result["tokens"]:
-            note_to_person("There is no token. To make one: harken token new NAME")
+            note_to_person("There are no tokens. To create one: harken token new NAME")
 
 
 @verb_command("token_revoke", name="revoke")

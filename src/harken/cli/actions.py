@@ -49,9 +49,7 @@ def _switch(asked: Invocation, method: str, sentence: str, state: str) -> None:
         return
     asked.screen.line(sentence)
     if found["is_paused"] and (found["queued"] or found["running"]):
-        note_to_person(
-            f"{found['queued']} wait to be run after that; {found['running']} run now: harken run list --running"
-        )
+        note_to_person(f"{found['queued']} queued after that, {found['running']} running: harken run list --running")
     if not (found["is_changed"] or was_tried):
         note_to_person(f"The rules were {state} before.")
 

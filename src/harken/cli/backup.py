@@ -108,7 +108,8 @@ def _takes(asked: Invocation, powers: Sequence[tuple[str, str]], *, is_agreed: b
         return False
     if asked.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UserError(
-            f"The settings of this backup could act ({powers[0][0]} {powers[0][1]}), and nobody can be asked here.",
+            f"The settings of this backup could act ({powers[0][0]} {powers[0][1]}),"
+            " and there is no terminal to ask in.",
             "Say --yes to park them and take the messages, or --with-settings to take all.",
         )
     asked.screen.line("The settings, rules and decisions of this backup would")

@@ -110,7 +110,7 @@ def clear(asked: Invocation, *, name: str, source: str, **options: bool) -> None
     if asked.gave_json(found):
         return
     if not found["cleared"]:
-        note_to_person("There was nothing left to clear.")
+        note_to_person("There was nothing to clear.")
         return
     places = ", ".join(f"{one_line(_place(each))} ({each['count']})" for each in found["channels"])
     asked.screen.line(f"{_messages(found['cleared'])} cleared: {places}")

@@ -35,7 +35,7 @@ def show(asked: Invocation, *, origin: bool) -> None:
     for warning in loaded.warnings:
         note_to_person(warning)
     if any(value.startswith("environment") for value in loaded.origins.values()):
-        note_to_person("The environment counts for `harken serve`; a daemon in the background has one of its own.")
+        note_to_person("This environment applies to `harken serve`; a daemon in the background has its own.")
 
 
 config.add_command(show)
@@ -63,4 +63,4 @@ def reload(asked: Invocation) -> None:
     if not any(found.values()):
         asked.screen.line("Nothing has changed.")
     if found["restart"]:
-        note_to_person(f"Only after a restart, harken down && harken up: {', '.join(found['restart'])}")
+        note_to_person(f"After a restart only (harken down && harken up): {', '.join(found['restart'])}")

@@ -273,7 +273,7 @@ def _teller(target: ConnectTarget) -> Callable[[str], None]:
 
 def _refuse(asked: Invocation) -> None:
     if sys.platform == "win32":
-        raise UserError("Hosts cannot be tried on Windows.", "`harken doctor` looks at what is connected.")
+        raise UserError("Harken cannot try hosts on Windows.", "Use `harken doctor` to check what is connected.")
     refuse_agent(asked, "try hosts")
 
 

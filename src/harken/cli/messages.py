@@ -139,7 +139,8 @@ def note_cut(records: list[Result]) -> None:
     """Say how an agent reads what does not fit into what its host shows."""
     if any("truncated" in record for record in records):
         note_to_person(
-            "What is cut stays unread: harken read ID --offset 0 reads it in pieces, harken ack ID marks it as seen."
+            "Messages that were cut stay unread. Read one in pieces: harken read ID --offset 0."
+            " Mark it as seen: harken ack ID"
         )
 
 

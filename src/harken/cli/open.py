@@ -35,7 +35,7 @@ def open_page(asked: Invocation, *, is_only_printed: bool) -> None:
         note_to_person(one_line(problem.removesuffix(": harken open")) + ".")
     asked.screen.line(one_line(url))
     if not is_only_printed and not is_opened:
-        note_to_person("There is no browser to open here. Open the link yourself: it works once, for two minutes.")
+        note_to_person("No browser was found. Open the link yourself: it works once, for two minutes.")
 
 
 def has_display() -> bool:

@@ -78,9 +78,9 @@ def _show(screen: Screen, found: Result) -> None:
     if any(each["to_expire"] or each["to_delete"] for each in found["mailboxes"]):
         note_to_person("The daemon does this within the hour. To do it now: harken retention run")
     elif any(each["over"] for each in found["mailboxes"]):
-        note_to_person("What is over the limits has just expired, or has a reply on its way; it is removed later.")
+        note_to_person("What exceeds the limits has just expired, or has an unsent reply; it is removed later.")
     else:
-        note_to_person("Nothing is over the limits. Change them in config.toml: store.max_messages, store.max_age")
+        note_to_person("Nothing exceeds the limits. Change them in config.toml: store.max_messages, store.max_age")
 
 
 def _row(each: Result) -> tuple[str, ...]:

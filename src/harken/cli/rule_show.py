@@ -136,7 +136,7 @@ def show_explained(screen: Screen, found: Result, actions: Sequence[Result]) -> 
     decided = {each["rule"]: each for each in found["decided"]}
     now = {each["rule"]: each for each in found["verdicts"]}
     if not now and not decided:
-        note_to_person("There are no rules, and none decided about it. See: harken rules list")
+        note_to_person("No rule decided about it, and there are no rules now. See: harken rules list")
     for rule in dict.fromkeys((*now, *decided)):
         mode = (now.get(rule) or decided[rule])["mode"]
         screen.line(f"  {screen.paint(one_line(rule), BOLD)}  {screen.paint(one_line(mode), DIM)}")

@@ -63,7 +63,7 @@ def test(asked: Invocation, *, limit: int, **options: str | float | bool) -> Non
     if found["looked_at"] and not found["messages"]:
         note_to_person("No rule matches any of them. To see why for one message: harken rules explain MESSAGE")
     if found["looked_at"] >= limit:
-        note_to_person(f"Only the newest {limit} messages were looked at. Look at more with --limit.")
+        note_to_person(f"Only the newest {limit} messages were checked. For more, use --limit.")
 
 
 @verb_command("rules_explain", "explain")

@@ -137,6 +137,6 @@ def _layout(home: Home) -> str:
 
 def _fault(kind: type[BaseException], error: BaseException) -> HarkenError:
     return HarkenError(
-        f"The daemon ended by a fault of its own ({kind.__name__}: {error}).",
+        f"The daemon failed ({kind.__name__}: {error}).",
         "Please report it, with the end of its log.",
     )

@@ -59,7 +59,7 @@ def list_sources(asked: Invocation) -> None:
     listed = {each["name"] for each in found["sources"]}
     for name in configured(asked.home):
         if name not in listed:
-            note_to_person(f"{name} is in config.toml and not in force: harken reload")
+            note_to_person(f"{name} is in config.toml but not loaded: harken reload")
     for fault in kinds().faults:
         note_to_person(fault)
     if not listed and not configured(asked.home):
@@ -374,7 +374,7 @@ def add_source(asked: Invocation, kind: SourceKind, name: str, values: SetupValu
     if is_guided and added.next_step == "login":
         _offer_sign_in(asked, name)
     elif can_ask and added.next_step == "test" and is_reachable(asked.home):
-        note_to_person(f"It is tried for {TEST_SECONDS:g} seconds.")
+        note_to_person(f"Testing it for {TEST_SECONDS:g} seconds.")
         show_trial(asked.screen, _trial(desk, name, TEST_SECONDS))
 
 
@@ -443,7 +443,7 @@ def sign_in(asked: Invocation, name: str, *, is_device: bool) -> None:
         return
     asked.screen.line(f"{one_line(name)}: signed in as {one_line(record['as'])}.")
     if record["not_granted"]:
-        note_to_person(f"Not granted: {', '.join(record['not_granted'])}. What needs it will say so.")
+        note_to_person(f"Not granted: {', '.join(record['not_granted'])}. Features that need it will say so.")
     note_to_person(AS_YOU)
 
 

@@ -103,7 +103,7 @@ def _tell(asked: Invocation, found: Installation, done: Removal, left: dict[str,
     if is_dry:
         return
     if found.problems and left:
-        note_to_person("Nothing was deleted: what could not be taken back is recorded there.")
+        note_to_person("Nothing was deleted: the home records what could not be undone.")
     if not left:
         screen.line(f"Nothing is left in {asked.home.path}.")
     else:

@@ -47,7 +47,7 @@ waiting.add_command(done)
 def _show(screen: Screen, found: Result) -> None:
     screen.table([_row(each) for each in found["questions"]])
     if not found["count"]:
-        note_to_person("Nothing waits for an answer.")
+        note_to_person("No unanswered questions.")
         return
     left = found["count"] - len(found["questions"])
     screen.line(one_line(found["sentence"]) + (f", {left} of them not shown" if left > 0 else ""))

@@ -266,7 +266,7 @@ def _refuse_shared(path: Path) -> None:
     if path.parent == path or status.st_mode & stat.S_ISVTX:
         raise UserError(
             f"The folder {path} is shared with others and cannot be a Harken home.",
-            "Choose a folder of its own with --home or HARKEN_HOME.",
+            "Choose a separate folder with --home or HARKEN_HOME.",
         )
 
 

@@ -130,7 +130,7 @@ def _from_keyring(text: str) -> str:
         ) from None
     except errors.KeyringError:
         raise UserError(
-            f"The keyring cannot be asked for {service}/{name}.", "Check that this session has a keyring at all."
+            f"The keyring cannot be asked for {service}/{name}.", "Check that this session has a keyring."
         ) from None
     if not value:
         raise UserError(f"The keyring has no entry {service}/{name}.", f"Store it with: keyring set {service} {name}")

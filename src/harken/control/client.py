@@ -200,7 +200,7 @@ class DaemonClient:
             except OSError as exc:
                 self._hang_up()
                 raise Unavailable(f"The daemon cannot be reached: {exc.strerror}.", "See: harken status") from exc
-        raise Unavailable("The daemon went away each time it was asked.", f"Look at {self._log}")
+        raise Unavailable("The daemon ended each time it was asked.", f"Look at {self._log}")
 
     def _connect(self) -> DaemonConnection:
         try:

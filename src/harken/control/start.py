@@ -168,7 +168,7 @@ def launch(argv: Sequence[str], environ: Mapping[str, str]) -> DetachedProcess:
     try:
         return _launch(argv, environ)
     except (OSError, ValueError, subprocess.TimeoutExpired) as exc:
-        raise Unavailable("The system has no room to start another program.", "Try again in a moment.") from exc
+        raise Unavailable("The system cannot start another program now.", "Try again in a moment.") from exc
 
 
 def _launch(argv: Sequence[str], environ: Mapping[str, str]) -> DetachedProcess:

@@ -438,7 +438,7 @@ def client_check(
             except OSError:
                 return Forbidden("Harken cannot tell who is asking.", "Close some agents, or try again.")
         if noted["is_of_run"]:
-            return Forbidden("A run does not use HTTP.", "What it is about stands in its prompt.")
+            return Forbidden("A run does not use HTTP.", "Its prompt has what it needs.")
         return None
 
     return check

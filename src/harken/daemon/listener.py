@@ -123,7 +123,7 @@ class Listener:
             serve = self._surface(line)
             if line.kind != "call" and self._find_run(peer):
                 # What a run says would pass for an agent's word, and it would take mail that is for others.
-                raise Forbidden("A run has no session of its own.", "What it is about stands in its prompt.")
+                raise Forbidden("A run has no session of its own.", "Its prompt has what it needs.")
         except HarkenError as exc:
             await _refuse(stream, exc)
             return
@@ -147,7 +147,7 @@ class Listener:
         if line.harken != PROTOCOL:
             raise UserError(
                 f"The daemon speaks protocol {PROTOCOL}, the other side {line.harken}.",
-                "Restart the older one: harken down, then harken up.",
+                "Restart the daemon: harken down, then harken up.",
             )
         if self._token and not hmac.compare_digest(line.token.encode(), self._token.encode()):
             raise Forbidden("The token is wrong.", "Only programs of the same user can read it.")

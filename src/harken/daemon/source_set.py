@@ -541,7 +541,7 @@ class DoorListener:
         """Take posts at these doors and no others; raises `UserError` with nothing changed."""
         shared = [path for path, count in Counter(door.path for door in doors).items() if count > 1]
         if shared:
-            raise UserError(f"Two sources take posts at {shared[0]}.", "Take one of them out of config.toml.")
+            raise UserError(f"Two sources take posts at {shared[0]}.", "Remove one of them from config.toml.")
         if doors and self._sock is None:
             settings = self._settings
             is_known = bool(settings.public_url)

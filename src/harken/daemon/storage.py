@@ -177,7 +177,7 @@ class SharedStore:
         if not identity.may_follow(known) or not identity.may_follow(journal.store):
             raise UserError(
                 f"This home has a store of its own, and {self.name} is another one; nothing was changed.",
-                "Use another home for it (--home), or keep harken.db, store.json and journal elsewhere to begin anew.",
+                "Use another home for it (--home), or move harken.db, store.json and journal away to start anew.",
             )
         return known
 

@@ -334,7 +334,7 @@ class Phone:
         """Send a text; return whether the service took it. Raises `NeedsPerson` and `UserError` for what is missing."""
         with anyio.move_on_after(SEND_SECONDS):
             return await anyio.to_thread.run_sync(self._send, title, body, abandon_on_cancel=True)
-        raise Unavailable("The service for your phone does not answer.", "It is tried again.")
+        raise Unavailable("The service for your phone does not answer.", "Harken tries again.")
 
     def _send(self, title: str, body: str) -> bool:
         # All of it in a thread: the library takes a second to load what it knows.
@@ -351,5 +351,5 @@ class Phone:
         logging.getLogger(LIBRARY).disabled = True
         notifier: Notifier = library.Apprise()
         if not notifier.add(self._address):
-            raise UserError("Apprise cannot use waiting.phone.", "See the addresses that Apprise knows.")
+            raise UserError("Apprise cannot use waiting.phone.", "Use an address that Apprise supports.")
         return notifier

@@ -40,7 +40,7 @@ class Access:
         """Let a sender reach sessions: as someone known, or as the owner."""
         if as_owner and source.strip() in self._policies.current().machines:
             raise UserError(
-                f"Programs speak through {source.strip()}: what they say never counts as yours.",
+                f"Programs speak through {source.strip()}: their messages never count as yours.",
                 "Allow the sender without --as-owner.",
             )
         return await self._decide(caller, "allow senders", sender, source, Trust.OWNER if as_owner else Trust.KNOWN)
@@ -91,7 +91,7 @@ class Access:
             raise UserError("Which sender?", "Name the sender's id, as `harken read ID` shows it.")
         if fold_id(sender) == CHANNELS_ID and source.strip() in ("", "*", LOCAL):
             raise UserError(
-                f"{CHANNELS_ID!r} is who says what you inject: it is always data.",
+                f"{CHANNELS_ID!r} is the sender of what you inject, which is always data.",
                 "Allow or deny the source it is from.",
             )
         rule = SenderRule(source.strip() or "*", fold_id(sender), trust)

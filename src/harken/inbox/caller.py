@@ -95,7 +95,7 @@ def speaker(caller: Caller, name: str | None) -> Sender:
     # Invisible characters go when it is stored: what is left must not be such a name either.
     folded = "".join(char for char in name if char.isprintable()).strip().lower()
     if folded == CHANNELS_ID:
-        raise Forbidden(f"Nobody may speak as {CHANNELS_ID!r}.", "To hand channel messages over: harken channel inject")
+        raise Forbidden(f"Nobody may speak as {CHANNELS_ID!r}.", "To pass on channel messages: harken channel inject")
     if folded.startswith((TASK, AGENT, RUN)):
         raise Forbidden(f"Nobody can speak as {name[:40]!r} from here.", "Name a person or a program: --from ci-bot")
     if caller.role is Role.OWNER:
@@ -139,7 +139,7 @@ def check_answerable(message: Message, bounds: Bounds) -> None:
     """Refuse to answer what cannot be answered: a reply that is parked would leave the message as answered."""
     if message.source in bounds.announcers:
         raise Forbidden(
-            f"What {message.source!r} announces cannot be answered.", "Tell your user, or mark it with: ack"
+            f"Announcements of {message.source!r} cannot be answered.", "Tell your user, or mark it with: ack"
         )
 
 

@@ -58,7 +58,7 @@ class MailRetention:
     ) -> Sequence[ExportedMessage]:
         """Return the next page of a mailbox, oldest first."""
         if chosen.since and chosen.until and chosen.since >= chosen.until:
-            raise UserError("The time to begin with is not before the time to end with.", "Exchange them.")
+            raise UserError("The start time is not before the end time.", "Swap them.")
         where = Filter(
             mailbox=chosen.mailbox,
             channel=chosen.channel,

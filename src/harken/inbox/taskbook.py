@@ -114,12 +114,12 @@ class TaskBook:
         if named.said_by:
             raise Forbidden(
                 f"{named.said_by[:80]!r} may not start a session for task {named.id[:80]!r}.",
-                "Only your user names the task of a session. send_to_task says something to a task.",
+                "Only your user may name a session's task. To write to a task, use send_to_task.",
             )
         if inside is not None and inside.id != named.id:
             raise Forbidden(
                 f"This session runs in the folder of task {inside.id!r} and cannot be task {named.id[:80]!r}.",
-                f"Take {NAMED_BY} away, or start it in another folder.",
+                f"Remove {NAMED_BY}, or start it in another folder.",
             )
         task = self._tasks.get(named.id)
         if task is None:
@@ -129,8 +129,8 @@ class TaskBook:
             )
         if task.done_at is not None:
             raise Forbidden(
-                f"Task {task.id!r}, for which this session was started, is done.",
-                f"Take {NAMED_BY} away, or name another task. {self.listed()}",
+                f"Task {task.id!r}, for which this session was started, has ended.",
+                f"Remove {NAMED_BY}, or name another task. {self.listed()}",
             )
         return task
 
@@ -146,7 +146,7 @@ class TaskBook:
         if len(fits) == 1:
             return fits[0]
         if fits:
-            raise UserError(f"{wanted[:80]!r} may be several tasks.", f"Say which: {_names(fits)}.")
+            raise UserError(f"{wanted[:80]!r} matches several tasks.", f"Say which: {_names(fits)}.")
         raise NotFound(f"There is no task {wanted[:80]!r}.", self.listed())
 
     def admit(self, mailbox: Mailbox, agent: Consumer | None = None) -> None:
@@ -161,7 +161,7 @@ class TaskBook:
         if task is None:
             raise NotFound(f"There is no task {mailbox.removeprefix(TASK)[:80]!r}.", self.listed())
         if task.done_at is not None:
-            raise Forbidden(f"Task {task.id!r} is done and takes no more mail.", self.listed())
+            raise Forbidden(f"Task {task.id!r} is done and accepts no more messages.", self.listed())
 
     def is_open(self, mailbox: Mailbox) -> bool:
         """Whether a mailbox is that of a task that takes mail."""
@@ -223,7 +223,7 @@ def write_text(folder: str, text: str, day: date) -> TextFile:
     except OSError as exc:
         place = "/".join(FOLDERS)
         message = f"No file can be written into {place} of the task's folder: {exc.strerror}."
-        raise Conflict(message, "Look what is there: a link is not followed.") from exc
+        raise Conflict(message, "Check what is there: Harken does not follow links.") from exc
     raise Conflict(f"Too many files in the task's folder begin with {stem}.", "Remove some of them.")
 
 

@@ -207,7 +207,7 @@ class Tasks:
             raise UserError(f"Task {own.id!r} has several peers.", f"Say which one: {names}.")
         chosen = self._book.find(peer) if peer else (working or peers)[0]
         if chosen.id not in own.peers:
-            raise UserError(f"Task {chosen.id!r} is no peer of {own.id!r}.", f"Its peers are: {names}.")
+            raise UserError(f"Task {chosen.id!r} is not a peer of {own.id!r}.", f"Its peers are: {names}.")
         return await self.send(caller, chosen.id, body, priority=priority, key=key, as_file=as_file)
 
     async def check(
@@ -312,7 +312,7 @@ class Tasks:
         if not self._may_take(caller, task):
             raise Forbidden(
                 f"The messages of task {task.id!r} are for its own session.",
-                "inbox_status counts them; send_to_task says something to it.",
+                "inbox_status counts them; send_to_task sends it a message.",
             )
 
     def _may_take(self, caller: Caller, task: Task) -> bool:

@@ -220,7 +220,7 @@ class RuleJudge:
             except Conflict:
                 continue
             return
-        raise Conflict("What rules decide from changes all the time.", "It is tried again.")
+        raise Conflict("The data that rules depend on keeps changing.", "Harken tries again.")
 
     def _settlement(self, standing: RuleState, verdicts: Sequence[RuleVerdict], place: int) -> Settlement:
         return Settlement(
@@ -360,7 +360,7 @@ class RuleBook:
 
     def _changed(self, change: Callable[[list[dict[str, object]]], list[dict[str, object]]]) -> InForce:
         if self.is_changed:
-            raise Conflict(f"{self.path} was changed and is not in force.", "Read it again first: harken rules reload")
+            raise Conflict(f"{self.path} was changed and is not loaded.", "Load it first: harken rules reload")
         document = msgspec.json.decode(self._current.text or "{}", type=dict[str, object])
         rules = msgspec.convert(document.get("rules") or [], list[dict[str, object]])
         text = json.dumps({**document, "rules": change(rules)}, indent=2, ensure_ascii=False)
@@ -416,5 +416,5 @@ def read_file(path: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise UserError(f"{path} is not a file.", "Put the rules there, as JSON.")
         if hasattr(os, "geteuid") and not _is_ours(status, path):
-            raise UserError(f"{path} can be written by others.", f"Make it yours alone: chmod 600 {path}")
+            raise UserError(f"{path} can be written by others.", f"Close it to others: chmod 600 {path}")
         return file.read(MAX_BYTES + 1)

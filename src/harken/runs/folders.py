@@ -102,7 +102,7 @@ class RunFolders:
             take(Path(run.workdir), self._held.parts(tools), self._before(run.id))
         except OSError as exc:
             hint = "Nothing was started: what the run does not change could not be put back."
-            raise UserError(f"What is in its folder could not be kept: {exc.strerror or exc}.", hint) from exc
+            raise UserError(f"The state of its folder could not be saved: {exc.strerror or exc}.", hint) from exc
 
     def after(self, run: Run) -> FolderChanges | None:
         """Compare the folder of a run that is over, put back what is held, and keep the record of it.

@@ -236,7 +236,7 @@ class RunExecutor:
     async def _start_if_free(self, runs: TaskGroup, action: Action) -> None:
         order = action.order
         if order is None:
-            raise UserError("nothing says what is to be run")
+            raise UserError("there is nothing to run")
         chosen = self._choosing.choose(order.agent, order.tools)
         if chosen.sandbox is None:
             raise UserError(chosen.refusal)
@@ -309,9 +309,9 @@ class RunExecutor:
         # Where the person linked them from elsewhere, what counts is where they really are.
         own = [Path(os.path.realpath(path)) for path in self._places.kept_out]
         if any(path.is_relative_to(folder) for path in own) or (named and folder.is_relative_to(own[0])):
-            raise UserError(f"the folder {folder} holds Harken's own files")
+            raise UserError(f"the folder {folder} contains Harken's own files")
         if Path(os.path.realpath(self._environ.get("HOME") or own[0])).is_relative_to(folder):
-            raise UserError(f"the folder {folder} holds your home, with your sign-ins")
+            raise UserError(f"the folder {folder} contains your home, with your sign-ins")
         return folder
 
     def _expanded(self, named: str) -> str:

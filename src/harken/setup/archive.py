@@ -105,7 +105,7 @@ def unpack(stream: IO[bytes], folder: Path) -> tuple[BackupHeader, int]:
 
 def not_whole() -> UserError:
     """Return the error of a file that is no backup, or not all of one."""
-    return UserError("This is not a whole backup of Harken.", "Take another one; nothing was changed.")
+    return UserError("This is not a complete backup of Harken.", "Take another one; nothing was changed.")
 
 
 def _wanted(home: Home, copy: Path) -> Iterator[tuple[str, Path]]:

@@ -211,7 +211,7 @@ def service_of(home: Home, environ: Mapping[str, str]) -> Service:
     if systemctl is None or sys.platform == "darwin":
         raise NotFound(
             "There is neither systemd nor launchd here.",
-            f"Let what supervises this machine run: {' '.join(daemon.command)}\nor start it by hand: harken up",
+            f"Have this machine's supervisor run: {' '.join(daemon.command)}\nor start it by hand: harken up",
         )
     user = environ.get("USER") or str(os.getuid())
     unit = f"{name}.service"
@@ -234,7 +234,7 @@ def written(service: Service) -> str | None:
         raise disk_error("read", service.file, exc) from exc
     if not is_ours(text):
         raise Conflict(
-            f"{service.file} was written or changed by somebody else.", "Look at it, and remove it or move it away."
+            f"{service.file} was not written by Harken, or was changed.", "Check it, then remove it or move it away."
         )
     return text
 
@@ -274,13 +274,13 @@ def call(argv: Sequence[str]) -> str:
             argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS, check=False, text=True
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
-        raise Unavailable(f"{name} could not be run or did not end.", f"Try it: {' '.join(argv)}") from exc
+        raise Unavailable(f"{name} could not be run, or did not end in time.", f"Try it: {' '.join(argv)}") from exc
     if done.returncode == 0:
         return done.stdout
     said = one_line((done.stderr or done.stdout).strip())[:SAID_CHARS]
     if NO_BUS in said:
         raise Unavailable(
-            f"systemd does not run for you here ({said}).",
+            f"systemd is not running for your account ({said}).",
             "Log in as yourself, not through su or sudo. In a container, start Harken with: harken up",
         )
     raise Unavailable(f"{name} {argv[-1]} failed: {said or done.returncode}", f"Try it: {' '.join(argv)}")
@@ -325,7 +325,7 @@ def install(home: Home, found: Service, before: str | None, state: ServiceState)
         for argv in found.turning_on(is_new=before is None):
             call(argv)
         if not await_start(home, found) or not found.state().is_active:
-            raise Unavailable(f"{found.name} does not come up.", f"See: {_why(found)}\nand {home.daemon_log}")
+            raise Unavailable(f"{found.name} does not start.", f"See: {_why(found)}\nand {home.daemon_log}")
     except HarkenError:
         _take_back(home, found, before, was_running=bool(running) and running != state.pid)
         raise

@@ -64,7 +64,7 @@ class SilentConsole:
     def prompt(self, text: str, default: str | None = None, *, is_hidden: bool = False) -> str:
         """Refuse to ask."""
         del text, default, is_hidden
-        raise UserError("Something is missing, and nobody can be asked here.", "Fill in what the kind needs.")
+        raise UserError("Something is missing, and there is no terminal to ask in.", "Fill in what the kind needs.")
 
     def confirm(self, text: str) -> bool:
         """Take nothing for agreed."""
@@ -186,7 +186,7 @@ class SourceDesk:
         if kind.sign_in is None:
             with_one = [each.name for each in kinds() if each.sign_in is not None]
             raise UserError(
-                f"Nobody signs in to {name}: it is not of kind {' or '.join(with_one)}.",
+                f"{name} has no sign-in: it is not of kind {' or '.join(with_one)}.",
                 "Its secrets are named in config.toml.",
             )
         make = kind.sign_in
@@ -415,8 +415,8 @@ def check_name(name: str) -> None:
 
 def _taken(name: str, home: Home) -> Conflict:
     return Conflict(
-        f"There is a source {name} already, and it is another one.",
-        f"Change it in {home.config_file}, or take it out first: harken source remove {name}",
+        f"There is already another source {name}.",
+        f"Change it in {home.config_file}, or remove it first: harken source remove {name}",
     )
 
 
@@ -471,7 +471,7 @@ class SourceSignIns:
         if known is not None and not known.progress.is_over:
             return
         if sum(not state.progress.is_over for state in self._states.values()) >= MAX_SIGN_INS:
-            raise Unavailable("Too many sign-ins go on at once.", "Finish one of them.")
+            raise Unavailable("Too many sign-ins are in progress.", "Finish one of them.")
         self._states[name] = state = _SignInState()
         self._begun.append((name, state))
         self._look.ring()

@@ -60,7 +60,7 @@ class ServiceAddress:
         if root.userinfo or root.query or root.fragment or not root.host:
             raise UserError(f"The address of {service} is a host and a path, nothing else.", _HINT)
         if root.scheme != "https" and not (root.scheme == "http" and is_loopback(root.host)):
-            raise UserError(f"{service} is called over https only: a token is sent along.", _HINT)
+            raise UserError(f"{service} is called over https only, because a token is sent.", _HINT)
         return cls(root, service)
 
     @property
@@ -75,9 +75,7 @@ class ServiceAddress:
         else:
             bare = path.partition("?")[0]
             if any(segment in _CLIMBS for segment in bare.split("/")) or "//" in bare or "#" in path:
-                raise Forbidden(
-                    f"A path within {self.service} does not lead upwards.", "encode ids before they are used"
-                )
+                raise Forbidden(f"A path of {self.service} must not lead upwards.", "encode ids before they are used")
             url = self.link(f"{self.root}/{path.lstrip('/')}")
         if not params:
             return url
@@ -91,7 +89,7 @@ class ServiceAddress:
             url = httpx2.URL(text)
         except (httpx2.InvalidURL, UnicodeError) as exc:
             # Among the reasons is its length.
-            raise Forbidden(f"{self.service} names an address that cannot be.", "if this goes on, report it") from exc
+            raise Forbidden(f"{self.service} names an invalid address.", "if this goes on, report it") from exc
         self._check(url)
         return url
 
@@ -105,7 +103,7 @@ class ServiceAddress:
     def _check(self, url: httpx2.URL) -> None:
         if _origin(url) != _origin(self.root) or url.userinfo:
             raise Forbidden(
-                f"{self.service} names an address that is not its own, and it is not followed.",
+                f"{self.service} names a foreign address, which Harken does not follow.",
                 "if this goes on, check the configured address",
             )
 

@@ -44,7 +44,7 @@ class SourceKinds:
         raise UserError(
             f"This version of Harken has no sources of kind {name!r}.",
             f"Use kind = {', '.join(self.by_name)}, or take [sources.{source}] out of config.toml. A package that was"
-            " installed while the daemon ran is known after a restart: harken down, harken up.",
+            " installed while the daemon was running needs a restart: harken down, harken up.",
         )
 
     @property

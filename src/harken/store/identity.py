@@ -68,7 +68,7 @@ def not_in_use(place: str) -> UserError:
 
 def _without_database(found: StoreTraces) -> UserError | None:
     if found.has_log:
-        return UserError("harken.db is gone, and its log harken.db-wal is there; nothing was changed.", RECOVER)
+        return UserError("harken.db is missing, but its log harken.db-wal is there; nothing was changed.", RECOVER)
     if found.journal_end:
         return UserError(
             f"harken.db is gone; the journal has {counted(found.journal_end, 'event')}. Nothing was changed.", RECOVER

@@ -117,9 +117,9 @@ def _moment(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as exc:
-        raise UserError(f"{text[:40]!r} is no time.", "Give one with its zone, as 2026-01-05T09:00:00Z.") from exc
+        raise UserError(f"{text[:40]!r} is not a time.", "Write it with its time zone: 2026-01-05T09:00:00Z.") from exc
     if found.tzinfo is None:
-        raise UserError(f"{text[:40]!r} has no zone.", "Give one with its zone, as 2026-01-05T09:00:00Z.")
+        raise UserError(f"{text[:40]!r} has no time zone.", "Write it with its time zone: 2026-01-05T09:00:00Z.")
     return found
 
 

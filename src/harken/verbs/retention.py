@@ -62,7 +62,7 @@ def _moment(name: str, text: str) -> datetime | None:
     except ValueError as exc:
         raise UserError(f"{name} is not a time: {text[:40]!r}.", "Write it like 2026-01-05T09:00:00Z.") from exc
     if found.tzinfo is None:
-        raise UserError(f"{name} names no zone: {text[:40]!r}.", "End it in Z, or in +01:00.")
+        raise UserError(f"{name} has no time zone: {text[:40]!r}.", "End it with Z or +01:00.")
     return found
 
 

@@ -251,7 +251,7 @@ class CallContext:
 
     def _refuse_run(self) -> None:
         if self.caller.is_run:
-            raise Forbidden("A run takes no mail.", "What it is about stands in its prompt.")
+            raise Forbidden("A run gets no mail.", "Its prompt has what it needs.")
 
     async def read_as(self, name: str = "", *, must_exist: bool = False) -> Reader:
         """Return how the caller reads: a person as any consumer, an agent as itself."""
@@ -563,6 +563,6 @@ class VerbTable:
         except Exception as exc:
             logging.getLogger("harken.verbs").exception("the verb %s failed", name)
             raise InternalError(
-                f"Harken itself has failed at {name} ({type(exc).__name__}); it may have been done or not.",
-                "Look whether it was done. The daemon's log says what failed; please report it.",
+                f"Harken failed at {name} ({type(exc).__name__}); it may or may not have been done.",
+                "Check whether it was done, and please report this with the end of the daemon's log.",
             ) from exc

@@ -286,7 +286,7 @@ def host_of(old: Seed, harken: Path) -> Connector:
         return connector(old.host)
     except NotFound as exc:
         hint = f"Use the version that wrote {harken / FOLDER / old.file}, or remove that file."
-        raise UserError(f"This Harken knows no host {old.host[:80]!r}.", hint) from exc
+        raise UserError(f"This Harken has no host {old.host[:80]!r}.", hint) from exc
 
 
 def still_connected(old: Seed, exc: HarkenError) -> str:

@@ -84,10 +84,11 @@ def find_ground(request: TaskRequest, name: str) -> TaskGround:
         return TaskGround(folder=spot.path, repository=repository, branch=spot.branch, spot=spot)
     if request.branch or request.start:
         reason = "With --here" if request.is_here else f"{folder} is not in a git repository, so"
-        raise UserError(f"{reason} no branch is made.", "Leave out --branch and --from.")
+        raise UserError(f"{reason} no branch is created.", "Leave out --branch and --from.")
     if not request.is_here and folder in (Path.home().resolve(), Path(folder.anchor)):
         raise UserError(
-            f"Every session below {folder} would belong to this task.", "Name a folder with --dir, or insist: --here"
+            f"Every session below {folder} would belong to this task.",
+            "Name a folder with --dir, or use this one anyway: --here",
         )
     return TaskGround(folder=folder, repository=repository, branch=current_branch(folder) if repository else "")
 

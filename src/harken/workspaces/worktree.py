@@ -100,7 +100,7 @@ def find_repository(folder: Path) -> Repository | None:
     if is_bare == "true":
         return Repository(top=None, common=common, main=common, shelf=_shelf(common))
     if is_inside != "true":
-        raise UserError(f"{folder} is inside of a .git folder.", "Name the folder with your files.")
+        raise UserError(f"{folder} is inside a .git folder.", "Name the folder with your files.")
     return _around(Path(_answer(folder, "rev-parse", "--show-toplevel")), common)
 
 
@@ -137,10 +137,10 @@ def plan_spot(repository: Repository, name: str, branch: str, start: str, *, fol
     """Return where a worktree would be; raises when something is in the way. Writes nothing."""
     branch = branch or f"task/{name}"
     if git(folder, "check-ref-format", "--branch", branch).code:
-        raise UserError(f"{branch[:80]!r} is no name for a branch.", "Name another with --branch.")
+        raise UserError(f"{branch[:80]!r} is not a valid branch name.", "Name another with --branch.")
     commit = git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{start or 'HEAD'}^{{commit}}")
     if commit.code and start:
-        raise NotFound(f"git knows no commit {start[:80]!r}.", "Name a branch, a tag or a commit with --from.")
+        raise NotFound(f"git has no commit {start[:80]!r}.", "Name a branch, a tag or a commit with --from.")
     if commit.code:
         raise UserError(
             f"{repository.main} has no commit yet.", "Commit something first, or use the folder as it is: --here"

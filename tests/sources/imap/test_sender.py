@@ -250,7 +250,7 @@ async def test_a_certificate_that_is_not_believed_is_named(tmp_path: Path) -> No
     """The way out is the setting `ca`, and not another network."""
     with sinking("tls", write_loopback_pair(tmp_path)[1]) as private:
         chosen = through(settings(private), private.port, "tls")
-        with pytest.raises(Unavailable, match=r"The certificate of .* is not believed") as raised:
+        with pytest.raises(Unavailable, match=r"The certificate of .* is not trusted") as raised:
             await sender_of(chosen).send(reply_to(heard(ASKED)))
     assert "ca" in raised.value.hint
 
@@ -261,7 +261,7 @@ async def test_a_certificate_that_is_not_believed_is_named(tmp_path: Path) -> No
         (b"554 no mail \x1b[31mtoday\r\n", Forbidden, "127.0.0.1 says 554: no mail [31mtoday"),
         (b"421 too many\r\n", Unavailable, "127.0.0.1 says 421: too many"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", Unavailable, "127.0.0.1 said something that is not SMTP"),
-        (b"", Unavailable, "127.0.0.1 ended the connection without a word"),
+        (b"", Unavailable, "127.0.0.1 closed the connection without an answer"),
     ],
 )
 async def test_what_a_server_says_first_is_told(greeting: bytes, kind: type[HarkenError], said: str) -> None:

@@ -159,7 +159,7 @@ async def test_a_server_that_does_not_push_is_asked() -> None:
 
 @pytest.mark.parametrize("security", ["tls", "starttls"])
 async def test_the_way_to_the_server_is_private(security: str) -> None:
-    """A password and all mail go over it; a certificate that nobody vouches for is not believed."""
+    """A password and all mail go over it; a certificate that nobody vouches for is not trusted."""
     with serving(has_tls=True) as private:
         port = private.tls_port if security == "tls" else private.port
         settings = settings_of(private, security=security, port=port)
@@ -177,7 +177,7 @@ async def test_the_way_to_the_server_is_private(security: str) -> None:
             with anyio.fail_after(SECONDS):
                 await tried.wait()
             assert feed.health().state is SourceState.RETRYING
-            assert "The certificate of 127.0.0.1 is not believed" in feed.health().reason
+            assert "The certificate of 127.0.0.1 is not trusted" in feed.health().reason
 
 
 def credentials_with(server: Dovecot) -> Credentials:

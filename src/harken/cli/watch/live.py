@@ -150,7 +150,7 @@ class LiveView:
     def _answer(self, *, is_yes: bool) -> None:
         name, key = self._choice.chosen, "y" if is_yes else "n"
         if name not in [each["id"] for each in self._news.view.asked]:
-            self._say("No question is chosen." if self._news.view.asked else "Nothing waits for an answer.")
+            self._say("No question is chosen." if self._news.view.asked else "No question is waiting.")
         elif not self._choice.is_settled(monotonic()):
             self._choice = self._choice.held(monotonic())
             self._say(f"{name} has just arrived. Look at it, and press {key} again.")

@@ -380,7 +380,7 @@ def _object(path: Path) -> Mapping[str, object]:
     except ValueError as error:
         raise UserError(f"{path} is not JSON.", "Claude Code refuses it too: correct the file.") from error
     if not isinstance(value, dict):
-        raise UserError(f"{path} holds no settings.", "Claude Code refuses it too: correct the file.")
+        raise UserError(f"{path} has no settings.", "Claude Code refuses it too: correct the file.")
     return value
 
 

@@ -67,7 +67,7 @@ class AppServer:
         except (*_HUNG_UP, OSError) as exc:
             raise Unavailable(f"Codex did not answer {method}.") from exc
         except anyio.DelimiterNotFound as exc:
-            raise Unavailable(f"Codex answered {method} with more than can be read.") from exc
+            raise Unavailable(f"Codex's answer to {method} is too long.") from exc
         error = answer.get("error")
         if isinstance(error, dict):
             raise Refusal(f"Codex refused {method}: {str(error.get('message'))[:200]}.")
@@ -81,7 +81,7 @@ class AppServer:
         try:
             await self._channel.send('{"method":"initialized"}')
         except (*_HUNG_UP, OSError) as exc:
-            raise Unavailable("Codex hung up while it was greeted.") from exc
+            raise Unavailable("Codex closed the connection during the handshake.") from exc
 
 
 @asynccontextmanager

@@ -480,7 +480,7 @@ def _server(work: SandboxRequest, server: ToolServer) -> dict[str, object]:
     }
     if server.is_sse:
         hint = "Run the rule with another agent, or give the server's newer address."
-        raise UserError(f"{TITLE} does not speak the older transport of the server {server.name}.", hint)
+        raise UserError(f"{TITLE} does not support the older transport of the server {server.name}.", hint)
     if server.url:
         return {**kept, "url": server.url, "http_headers": dict(server.headers)}
     command, *arguments = server.command

@@ -117,6 +117,6 @@ def _plan(target: ConnectTarget, options: ConnectOptions) -> ConnectPlan:
         return plan
     title = title_of(target.connector.name)
     if any(isinstance(step, CommandStep) for step in plan.steps):
-        raise NotFound(f"{title} is not installed.", "Install it, then run this again: it takes part in connecting.")
+        raise NotFound(f"{title} is not installed.", "Install it, then run this again: connecting needs it.")
     note = f"{title} was not found on the PATH. Its files are prepared, and nothing could be verified."
     return replace(plan, notes=(note, *plan.notes))

@@ -200,7 +200,7 @@ def _check_folder(work: SandboxRequest, person: Path) -> None:
         found = next((file for file in _links(work.workdir) if _leads_astray(work, file, can_edit=can_edit)), None)
     if found is not None:
         hint = "Run the rule in another folder, with another agent, or with other tools."
-        raise UserError(f"{TITLE} would go where no tool was to lead it: {found}.", hint)
+        raise UserError(f"{TITLE} would go where no listed tool leads: {found}.", hint)
 
 
 def _variables(workdir: Path, person: Path) -> Iterator[Path]:
@@ -216,7 +216,7 @@ def _links(workdir: Path) -> Iterator[Path]:
         looked_at += len(folders) + len(names)
         if looked_at > _MAX_FILES:
             hint = "Run the rule in a smaller folder, or with another agent."
-            raise UserError(f"{workdir} has too many files to be looked through for {TITLE}.", hint)
+            raise UserError(f"{workdir} has too many files to check for {TITLE}.", hint)
         yield from (file for name in (*folders, *names) if (file := Path(folder, name)).is_symlink())
 
 

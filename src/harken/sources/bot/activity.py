@@ -243,4 +243,4 @@ def _shown(value: object) -> str:
 
 
 def _unreadable(why: str) -> UserError:
-    return UserError(f"What was posted is no activity: {why}.", "post what the Bot Connector posts")
+    return UserError(f"The post is not an activity: {why}.", "post what the Bot Connector posts")

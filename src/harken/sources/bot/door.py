@@ -66,7 +66,7 @@ def read_bearer(authorization: str, settings: BotSettings, now: datetime) -> Bea
     if scheme.lower() != "bearer" or not raw:
         raise Forbidden("There is no token.")
     if len(raw) > MAX_CHARS or not raw.isascii():
-        raise Forbidden("The token is too long to be one.")
+        raise Forbidden("The token is too long.")
     try:
         found = jwt.decode_complete(raw, options={"verify_signature": False})
     except (jwt.PyJWTError, ValueError, RecursionError):
@@ -74,7 +74,7 @@ def read_bearer(authorization: str, settings: BotSettings, now: datetime) -> Bea
     header = found["header"]
     kid = header.get("kid")
     if header.get("alg") != ALGORITHM or "crit" in header:
-        raise Forbidden("The token is signed in a way that is not accepted.")
+        raise Forbidden("The token's signature algorithm is not accepted.")
     if not isinstance(kid, str) or not 0 < len(kid) <= MAX_KID:
         raise Forbidden("The token does not name its key.")
     _check(found["payload"], settings, now)
@@ -99,7 +99,7 @@ def check_place(claims: Mapping[str, object], key: SigningKey, *, service_url: s
     if not service_url or claims.get("serviceurl") != service_url:
         raise Forbidden("The token is for another service address than the activity.")
     if channel_id not in key.endorsements:
-        raise Forbidden("The key of the token does not count for this channel.")
+        raise Forbidden("The token's key is not valid for this channel.")
 
 
 def _signature_only() -> Options:
@@ -119,15 +119,15 @@ def _check(claims: object, settings: BotSettings, now: datetime) -> None:
     if not isinstance(claims, Mapping):
         raise Forbidden("The token cannot be read.")
     if claims.get("iss") != settings.issuer:
-        raise Forbidden("The token was issued by somebody else.")
+        raise Forbidden("The token has the wrong issuer.")
     audience = claims.get("aud")
     if not isinstance(audience, str) or audience.lower() != settings.app_id:
         raise Forbidden("The token is for another bot.")
     at = now.timestamp()
     if at > _seconds(claims, "exp") + SKEW_SECONDS:
-        raise Forbidden("The token has ended.")
+        raise Forbidden("The token has expired.")
     if at < _seconds(claims, "nbf") - SKEW_SECONDS:
-        raise Forbidden("The token has not begun yet.")
+        raise Forbidden("The token is not valid yet.")
 
 
 def _seconds(claims: Mapping[str, object], name: str) -> float:
@@ -169,7 +169,7 @@ class BotKeys:
         if found is None and self._failed_at is not None:
             raise _away("the key of a token is not known, and they were asked for a moment ago")
         if found is None:
-            raise Forbidden("The token is signed with a key that Microsoft does not name.")
+            raise Forbidden("The token is signed with a key that Microsoft does not publish.")
         return found
 
     async def count(self) -> int:
@@ -275,7 +275,7 @@ def _key(row: dict[str, object]) -> RSAPublicKey | None:
 
 def _away(reason: str) -> Unavailable:
     return Unavailable(
-        f"The keys of Microsoft's bot service cannot be had: {reason}.",
+        f"The keys of Microsoft's bot service cannot be fetched: {reason}.",
         "Harken tries again; if it goes on, check the network",
         retry_after=TRIED_AGAIN_AFTER.total_seconds(),
     )

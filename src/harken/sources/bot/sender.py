@@ -223,7 +223,7 @@ class BotSender:
         except ConnectionBroken as exc:
             if exc.is_unsent:
                 raise Unavailable(
-                    f"The bot service: {exc.reason}.", "it is tried again", retry_after=BUSY_SECONDS
+                    f"The bot service: {exc.reason}.", "Harken tries again", retry_after=BUSY_SECONDS
                 ) from exc
             raise MaybeSent(exc.reason) from exc
         finally:
@@ -263,10 +263,10 @@ def _refusal(status: int, code: str) -> HarkenError:
             )
         case HTTPStatus.FORBIDDEN:
             return Forbidden(
-                f"The bot may not write there ({told}).", "it was blocked, or taken out of the conversation"
+                f"The bot may not write there ({told}).", "it was blocked, or removed from the conversation"
             )
         case HTTPStatus.NOT_FOUND | HTTPStatus.GONE:
-            return NotFound(f"The conversation is not there any more ({told}).", "reach the person another way")
+            return NotFound(f"The conversation no longer exists ({told}).", "reach the person another way")
         case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             return UserError(f"The reply is too long for the bot service ({told}).", "shorten it, or send it in parts")
         case _:

@@ -143,7 +143,7 @@ class BotSettings(SourceSettings, frozen=True, kw_only=True):
     def check(self) -> None:
         """Refuse what would let everybody in, or everybody's answers out."""
         if EVERY_TENANT in self.named_tenants and len(self.named_tenants) > 1:
-            raise UserError(f"{self.dotted('tenants')} holds tenants beside {EVERY_TENANT!r}.", f"Use {_TENANTS}.")
+            raise UserError(f"{self.dotted('tenants')} has tenants besides {EVERY_TENANT!r}.", f"Use {_TENANTS}.")
         for each in self.service_hosts:
             # A dot alone, or a whole top-level domain, would be everybody.
             if each.startswith(".") and "." not in each[1:]:

@@ -205,20 +205,20 @@ class ImapLink:
             with anyio.fail_after(CALL_SECONDS):
                 return await work()
         except (imaplib.IMAP4.abort, EOFError) as exc:
-            raise Unavailable(f"The connection to {host} was lost.", "it is made again") from exc
+            raise Unavailable(f"The connection to {host} was lost.", "Harken connects again") from exc
         except imaplib.IMAP4.error as exc:
-            raise ImapRefusal(f"{host} declines: {_said(exc)}", "it is tried again") from exc
+            raise ImapRefusal(f"{host} declines: {_said(exc)}", "Harken tries again") from exc
         except ssl.SSLCertVerificationError as exc:
             raise Unavailable(
-                f"The certificate of {host} is not believed: {exc.verify_message}.", "name its authority with ca"
+                f"The certificate of {host} is not trusted: {exc.verify_message}.", "name its authority with ca"
             ) from exc
         except TimeoutError as exc:
-            raise Unavailable(f"{host} does not answer in time.", "it is tried again") from exc
+            raise Unavailable(f"{host} does not answer in time.", "Harken tries again") from exc
         except OSError as exc:
             raise Unavailable(f"{host} cannot be reached: {exc.strerror or 'no connection'}.", "try again") from exc
         except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as exc:
             # How the library fails on an answer that makes no sense, or on a connection that ended under it.
-            raise Unavailable(f"{host} said something that makes no sense.", "it is asked again") from exc
+            raise Unavailable(f"{host} sent an unreadable answer.", "Harken asks again") from exc
 
     async def _connect(self) -> socket.socket:
         """Connect without a thread: one that waits for a server without an answer could not be ended."""

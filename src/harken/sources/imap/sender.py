@@ -185,7 +185,7 @@ async def _sign_in(client: aiosmtplib.SMTP, server: MailServer, credentials: Cre
     except aiosmtplib.SMTPAuthenticationError as exc:
         said = _said(exc.message).replace(secret, "...")
         if exc.code < _LASTING:
-            raise Unavailable(f"{server.host} does not sign in now: {said}", "it is tried again") from exc
+            raise Unavailable(f"{server.host} does not accept sign-ins now: {said}", "Harken tries again") from exc
         raise credentials.refused(server.host, said) from exc
     except aiosmtplib.SMTPResponseException as exc:
         raise _answer(server, exc.code, exc.message) from exc
@@ -205,17 +205,17 @@ async def _greet(client: aiosmtplib.SMTP) -> None:
 def _unreached(server: MailServer, exc: OSError | ValueError) -> Unavailable:
     """Return why no server was reached, as precisely as the library tells."""
     cause = exc.__cause__ if isinstance(exc, aiosmtplib.SMTPConnectError) else exc
-    again = "it is tried again"
+    again = "Harken tries again"
     if isinstance(cause, ssl.SSLCertVerificationError):
         return Unavailable(
-            f"The certificate of {server.host} is not believed: {cause.verify_message}.", "name its authority with ca"
+            f"The certificate of {server.host} is not trusted: {cause.verify_message}.", "name its authority with ca"
         )
     if isinstance(cause, ssl.SSLError):
-        return Unavailable(f"{server.host} answers, and not with TLS.", "check smtp_port and smtp_security")
+        return Unavailable(f"{server.host} answers, but not with TLS.", "check smtp_port and smtp_security")
     if isinstance(exc, TimeoutError):
         return Unavailable(f"{server.host} does not answer in time.", again)
     if isinstance(exc, aiosmtplib.SMTPConnectError) and isinstance(cause, aiosmtplib.SMTPServerDisconnected):
-        return Unavailable(f"{server.host} ended the connection without a word.", again)
+        return Unavailable(f"{server.host} closed the connection without an answer.", again)
     if isinstance(exc, aiosmtplib.SMTPServerDisconnected):
         return Unavailable(f"The connection to {server.host} was lost.", again)
     reason = _reason(cause) if isinstance(cause, OSError) else ""
@@ -255,9 +255,9 @@ async def _announce(
         except aiosmtplib.SMTPResponseException as exc:
             raise _answer(server, exc.code, exc.message) from exc
         except (aiosmtplib.SMTPNotSupported, UnicodeError) as exc:
-            raise Forbidden(f"{server.host} cannot carry this mail.", "answer it in your mail program") from exc
+            raise Forbidden(f"{server.host} cannot send this mail.", "answer it in your mail program") from exc
         except (aiosmtplib.SMTPException, OSError, ValueError) as exc:
-            raise Unavailable(f"The connection to {server.host} was lost.", "it is tried again") from exc
+            raise Unavailable(f"The connection to {server.host} was lost.", "Harken tries again") from exc
 
 
 async def _name_recipients(client: aiosmtplib.SMTP, server: MailServer, recipients: Sequence[str]) -> None:
@@ -280,8 +280,8 @@ async def _send(client: aiosmtplib.SMTP, server: MailServer, mail: bytes) -> Non
         if isinstance(exc, aiosmtplib.SMTPResponseException) and exc.code >= _PASSING:
             raise _answer(server, exc.code, exc.message) from exc
         raise Uncertain(
-            f"The connection to {server.host} was lost while the answer was handed over; it may have left.",
-            "it is looked for among the sent mails, and sent again if it is not there",
+            f"The connection to {server.host} was lost while the answer was being sent; it may have been sent.",
+            "Harken looks for it among the sent mails, and sends it again if it is not there",
             retry_after=AGAIN_SECONDS,
         ) from exc
 
@@ -292,7 +292,7 @@ def _in_time(server: MailServer, seconds: float) -> Iterator[None]:
         with anyio.fail_after(seconds):
             yield
     except TimeoutError as exc:
-        raise Unavailable(f"{server.host} does not answer in time.", "it is tried again") from exc
+        raise Unavailable(f"{server.host} does not answer in time.", "Harken tries again") from exc
 
 
 def _answer(server: MailServer, code: int, said: str) -> HarkenError:
@@ -306,7 +306,7 @@ def _answer(server: MailServer, code: int, said: str) -> HarkenError:
         return Unavailable(f"{server.host} said something that is not SMTP: {_said(said)}", "check smtp_port")
     text = f"{server.host} says {code}: {_said(said)}"
     if code < _LASTING:
-        return Unavailable(text, "it is tried again", retry_after=AGAIN_SECONDS)
+        return Unavailable(text, "Harken tries again", retry_after=AGAIN_SECONDS)
     return Forbidden(text, "answer it in your mail program")
 
 
@@ -334,7 +334,7 @@ class SmtpSender:
             if await self._has_left(identifier):
                 return identifier
             if self._clock.now() - reply.tried_at < LOOKED_FOR:
-                raise _unsure("It is not known yet whether the answer left.")
+                raise _unsure("It is not known yet whether the answer was sent.")
         letter = OutgoingMail(sender=self._settings.address, recipients=recipients(reply.to), mail=mail)
         await hand_over(server, self._credentials, letter, reply.hand_over)
         if self._settings.save_sent:
@@ -362,7 +362,7 @@ class SmtpSender:
 def _unsure(message: str) -> Uncertain:
     return Uncertain(
         message,
-        "it is looked for again, and sent again with the same Message-ID if it is not there",
+        "Harken looks for it, and sends it again with the same Message-ID if it is not there",
         retry_after=LOOK_AGAIN_SECONDS,
     )
 

@@ -226,8 +226,8 @@ class ImapSettings(SourceSettings, frozen=True, kw_only=True):
             raise UserError(f"sources.{self.name} has {what} of password and token.", f"Set one, to {WHERE_KEPT}.")
         if self.trust_from and self.authserv_id:
             raise UserError(
-                f"sources.{self.name} has both of authserv_id and trust_from.",
-                "Leave trust_from out: it believes every sender without proof.",
+                f"sources.{self.name} has both authserv_id and trust_from.",
+                "Leave out trust_from: it trusts every sender without proof.",
             )
         if not self.folders:
             raise UserError(f"{self.dotted('folders')} is not a list of folders.", f"Use {_FOLDERS}.")

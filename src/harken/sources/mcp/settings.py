@@ -250,7 +250,7 @@ class McpSetup(SourceSetup):
         url, program, cwd = (text_of(values, key) for key in ("url", "command", "cwd"))
         if bool(url) == bool(program):
             raise UserError(
-                "A source is an address or a program, one of them.",
+                "A source is either an address or a program.",
                 f"harken source add {name} --url https://..., or --command PROGRAM",
             )
         command, *args = _command(program, texts_of(values, "args")) if program else ("",)
@@ -280,7 +280,7 @@ def _command(program: str, args: tuple[str, ...]) -> list[str]:
     try:
         return shlex.split(program)
     except ValueError as exc:
-        raise UserError("The command has a quote that does not end.", "Put its arguments after --.") from exc
+        raise UserError("The command has an unclosed quote.", "Put its arguments after --.") from exc
 
 
 def _given_pairs(words: tuple[str, ...], option: str, forms: str, context: SetupContext) -> dict[str, str]:
@@ -289,7 +289,7 @@ def _given_pairs(words: tuple[str, ...], option: str, forms: str, context: Setup
         name, equals, value = word.partition("=")
         if not equals or not name.strip() or not value.strip():
             # Not repeated: it may be a secret.
-            raise UserError(f"What {option} was given is not NAME=VALUE.", f"Such as: {option} X-Team=shop")
+            raise UserError(f"The value of {option} is not NAME=VALUE.", f"Such as: {option} X-Team=shop")
         if not _REFERENCE.fullmatch(value.strip()) and _looks_secret(name, value.strip(), context):
             raise UserError(f"The value of {name.strip()[:60]} looks like a secret.", forms)
         pairs[name.strip()] = value.strip()

@@ -268,7 +268,7 @@ class GraphClient:
             with anyio.fail_after(self._timing.token_seconds):
                 token = await (self._fresh(tries) if tries.refused else self._tokens.token())
         except TimeoutError as exc:
-            raise Unavailable("The sign-in does not answer in time.", "it is tried again") from exc
+            raise Unavailable("The sign-in does not answer in time.", "Harken tries again") from exc
         if not _TOKEN.fullmatch(token):
             raise Unavailable("The sign-in yields no token that can be sent.", "sign in again")
         return token

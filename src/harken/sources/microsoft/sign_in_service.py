@@ -128,8 +128,8 @@ class SignInService:
             is_readable = False
         if not is_readable:
             raise Unavailable(
-                f"The sign-in service answers with something unreadable ({status}).",
-                "Check whether this network asks you to sign in to itself first.",
+                f"The sign-in service sent an unreadable answer ({status}).",
+                "Check whether this network has a sign-in page of its own.",
                 retry_after=RETRY_SECONDS,
             )
         return reply
@@ -278,8 +278,8 @@ def open_app(settings: DelegatedSettings, service: SignInService, tokens: str = 
 def surprise() -> Unavailable:
     """Return what to raise for an answer that is not understood."""
     return Unavailable(
-        "The sign-in service answers in a way that is not understood.",
-        "Try again; if it stays, check the tenant and the authority.",
+        "The sign-in service sent an unexpected answer.",
+        "Try again; if it persists, check the tenant and the authority.",
         retry_after=LATER_SECONDS,
     )
 

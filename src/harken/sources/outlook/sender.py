@@ -112,7 +112,7 @@ class OutlookSender:
             identifier = mail.get("id")
             if is_same and is_theirs and mail.get("isDraft") is not True and isinstance(identifier, str):
                 return identifier
-        raise NotFound("The mail that is answered is not there any more.", "write a new mail in Outlook")
+        raise NotFound("The mail to answer no longer exists.", "write a new mail in Outlook")
 
     async def _named(self, to: Message) -> list[Json]:
         """Return the mail that the service has under the id that it told us."""
@@ -162,7 +162,7 @@ class OutlookSender:
 
 def _uncertain() -> Uncertain:
     return Uncertain(
-        "It is not known yet whether the answer left.",
-        "it is looked for again, and sent if it is not there",
+        "It is not known yet whether the answer was sent.",
+        "Harken looks for it, and sends it if it is not there",
         retry_after=LOOK_AGAIN_SECONDS,
     )

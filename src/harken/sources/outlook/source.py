@@ -232,7 +232,9 @@ class OutlookFolderFeed(RecordedFeed):
         try:
             return await self._rows(path, _CHANGES)
         except PositionGone as gone:
-            raise Unavailable("Microsoft forgets the folder while it is read.", "it is read again") from gone
+            raise Unavailable(
+                "Microsoft dropped the state of the folder during reading.", "Harken reads it again"
+            ) from gone
         except (NotFound, UserError, Forbidden) as error:
             raise NeedsPerson(
                 f"The mail folder {self._folder} cannot be read: {error.message}",
@@ -252,7 +254,7 @@ class OutlookFolderFeed(RecordedFeed):
                 rows += [row for item in (value if isinstance(value, list) else ()) if (row := row_of(item))]
                 link = page.get(DELTA_LINK)
         if not isinstance(link, str) or not link:
-            raise Unavailable("The changes of a mail folder have no end.", "they are read again")
+            raise Unavailable("The list of changes of a mail folder does not end.", "Harken reads it again")
         return rows, link
 
     async def _drafts(self, rows: Sequence[OutlookRow]) -> list[Draft]:
@@ -427,7 +429,7 @@ class OwnAddresses:
         return self._me(), self._since()
 
     async def _ask(self) -> frozenset[str] | HarkenError:
-        found: frozenset[str] | HarkenError = Unavailable("It does not answer in time.", "it is asked again")
+        found: frozenset[str] | HarkenError = Unavailable("It does not answer in time.", "Harken asks again")
         with anyio.move_on_after(ASK_SECONDS):
             for form in _ADDRESS_FORMS:
                 try:

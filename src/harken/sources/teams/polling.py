@@ -339,8 +339,8 @@ class ChatPoll:
         who = self._me()
         if not who:
             raise NeedsPerson(
-                "It is not known whose chats these are.",
-                "sign in again; until then nothing is read, because your own words could not be told from others'",
+                "Harken does not know whose chats these are.",
+                "sign in again; until then Harken reads nothing, because it cannot tell your messages from others'",
                 action=f"sign in again with: harken source login {self._settings.name}",
             )
         # To begin with, only the newest message counts, and the first page has it.

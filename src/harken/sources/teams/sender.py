@@ -236,7 +236,7 @@ class TeamsSender:
         """Return the account: without it, an answer that is there already could not be told."""
         if me := self._me():
             return me
-        raise Unavailable("It is not known yet who is signed in.", "it is tried again", retry_after=LOOK_AGAIN_SECONDS)
+        raise Unavailable("It is not known yet who is signed in.", "Harken tries again", retry_after=LOOK_AGAIN_SECONDS)
 
     def _check_settled(self, reply: OutgoingReply, found: SentLookup) -> None:
         """Let nothing be sent that an earlier try may still send, or may have sent unseen."""
@@ -360,7 +360,7 @@ def _said_at(message: Message) -> datetime:
 def _uncertain() -> Uncertain:
     return Uncertain(
         "It is not certain yet whether the reply is in the chat.",
-        "it is looked for, and sent again if it is not there",
+        "Harken looks for it, and sends it again if it is not there",
         retry_after=LOOK_AGAIN_SECONDS,
     )
 

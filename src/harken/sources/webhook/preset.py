@@ -83,7 +83,7 @@ def standard_keys(secret: str) -> Keys:
     if decoded and secret.startswith(STANDARD_PREFIX):
         return (decoded,)
     if secret.startswith(STANDARD_PREFIX):
-        raise UserError(f"A secret that begins with {STANDARD_PREFIX} does not go on in base64.", "Copy all of it.")
+        raise UserError(f"A secret that begins with {STANDARD_PREFIX} is not base64 after that.", "Copy all of it.")
     # Some senders show the key in base64 without the word before it, others take any text as it is.
     return (secret.encode(), decoded) if decoded else (secret.encode(),)
 
@@ -351,7 +351,7 @@ def payload_of(posted: PostedRequest) -> object:
 def _from_form(body: bytes) -> bytes:
     # That it is a form is not signed: a signed JSON body could be read as one that somebody else wrote into it.
     if not body.startswith(b"payload="):
-        raise UserError(f"The form does not begin with {PAYLOAD}.", HINT)
+        raise UserError(f"The form does not start with {PAYLOAD}.", HINT)
     try:
         fields = parse_qs(body.decode("ascii"), strict_parsing=True, max_num_fields=MAX_FORM_FIELDS, errors="strict")
         (value,) = fields[PAYLOAD]

@@ -242,9 +242,7 @@ class WebhookSetup(SourceSetup):
         if values.get("SECRETS"):
             if given := context.console.read_line().strip():
                 return given
-            raise UserError(
-                "There is no secret on the standard input.", "Such as: harken source add ... --secret - < FILE"
-            )
+            raise UserError("There is no secret on standard input.", "Such as: harken source add ... --secret - < FILE")
         preset = read_settings(name, entry).preset
         if preset.is_secret_theirs and context.console.can_ask:
             asked = f"The secret that {preset.title} shows you (empty: make one)"

@@ -208,14 +208,14 @@ def keys_of(settings: WebhookSettings, resolve: Callable[[str], str]) -> Keys:
         if len(secret) < MIN_SECRET_CHARS:
             raise UserError(
                 f"A secret of sources.{settings.name} has fewer than {MIN_SECRET_CHARS} characters.",
-                "Make a longer one: anybody could guess it.",
+                "Use a longer one: this one could be guessed.",
             )
         keys += settings.preset.keys(secret)
     # The text may be long and the key in it short.
     if any(len(key) < MIN_KEY_BYTES for key in keys):
         raise UserError(
-            f"A secret of sources.{settings.name} holds a key of fewer than {MIN_KEY_BYTES} bytes.",
-            "Make a longer one: anybody could guess it.",
+            f"A secret of sources.{settings.name} has a key of fewer than {MIN_KEY_BYTES} bytes.",
+            "Use a longer one: this one could be guessed.",
         )
     return tuple(keys)
 

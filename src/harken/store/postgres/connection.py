@@ -271,7 +271,7 @@ def _migrate(connection: psycopg.Connection[Any], target: PostgresTarget) -> Non
         [[current]] = connection.execute(VERSION).fetchall()
     if current > newest:
         raise UserError(
-            f"The database has schema {current}, this Harken knows {newest}.",
+            f"The database has schema {current}, this Harken supports {newest}.",
             "Install the newer Harken again, or use another home (--home).",
         )
     for number, script in known:
@@ -295,7 +295,7 @@ def translate(error: Exception) -> HarkenError:
     detail = " ".join(str(error).split())
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return UserError(
-            f"PostgreSQL does not let this account do that ({detail}).", "Grant it, or use another account."
+            f"PostgreSQL does not allow this account to do that ({detail}).", "Grant it, or use another account."
         )
     if isinstance(error, psycopg.OperationalError) and any(said in detail for said in _REFUSED):
         # Not for good: a password that is changed is changed in two places, one after the other.
@@ -306,7 +306,7 @@ def translate(error: Exception) -> HarkenError:
         )
     return Unavailable(
         f"PostgreSQL does not answer ({detail}).",
-        "See whether the server runs and store.url names it; logs/daemon.log has more.",
+        "Check that the server runs and that store.url is right; logs/daemon.log has more.",
         retry_after=RETRY_SECONDS,
     )
 

@@ -116,7 +116,7 @@ def refuse_schema(connection: psycopg.Connection[Any], target: PostgresTarget) -
     newest = migrations()[-1][0]
     if found != newest:
         raise UserError(
-            f"The database has schema {found}, this Harken knows {newest}.",
+            f"The database has schema {found}, this Harken supports {newest}.",
             "Let every machine have the same version of Harken, and start it once.",
         )
 

@@ -85,7 +85,9 @@ def add(tx: Transaction, message: MessageId, order: Order, by: str, key: str) ->
     if tx.execute(MESSAGE_BY_ID, (message,)).fetchone() is None:
         raise NotFound(f"There is no message {message[:80]!r}.", "See the ids with: harken list")
     if waiting(tx.connection) >= MAX_WAITING:
-        raise Forbidden(f"{MAX_WAITING} actions wait already.", "Answer or decline some first: harken channel confirm")
+        raise Forbidden(
+            f"{MAX_WAITING} actions are waiting already.", "Answer or decline some first: harken channel confirm"
+        )
     action = Action(
         id=_unused_id(tx),
         rule="",

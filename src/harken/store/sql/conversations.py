@@ -310,7 +310,7 @@ def _named(tx: Transaction, messages: Collection[MessageId]) -> list[NamedMessag
         key = ConversationKey(source=row[0], thread=row[1]) if row else None
         if key is None or tx.execute(BY_KEY, (key.source, key.thread)).fetchone() is None:
             raise NotFound(
-                f"{message[:80]!r} is in no conversation of yours.", "What is for a task is read by its agent."
+                f"{message[:80]!r} is in none of your conversations.", "A task's messages are for its agent."
             )
         if key not in newest or newest[key].n < row[2]:
             newest[key] = NamedMessage(message, key, row[2])

@@ -123,9 +123,7 @@ def _save(tx: Transaction, end: Checkpoint) -> None:
     if (known := tx.holder.known) is not None:
         stored = checkpoint(tx.connection, *place)
         if known.get(place, stored) != stored:
-            raise Conflict(
-                f"Another daemon has read {end.source} meanwhile.", "Read on from the checkpoint that is stored."
-            )
+            raise Conflict(f"Another daemon has read {end.source} meanwhile.", "Continue from the stored checkpoint.")
         known[place] = end.value
     tx.execute(SAVE_CHECKPOINT, (*place, end.value))
 

@@ -149,7 +149,7 @@ def trying(tx: Transaction, row_id: OutboxId, attempts: int | None) -> None:
     """Record that a reply is about to leave."""
     claim = (tx.now_micros, tx.holder.daemon, row_id, tx.holder.daemon, to_micros(tx.now - CLAIM), attempts)
     if not tx.execute(TRYING, claim).rowcount:
-        raise Conflict(f"Another daemon hands over the reply {row_id[:80]!r}, or has.", "Leave it to that one.")
+        raise Conflict(f"Another daemon is sending the reply {row_id[:80]!r}, or has sent it.", "Leave it to that one.")
 
 
 def of_message(connection: SqlConnection, message: MessageId) -> list[OutboxRow]:

@@ -85,7 +85,7 @@ def settle(tx: Transaction, settlement: Settlement) -> list[Action]:
     """Store what a round of judging decided, if nothing changed meanwhile."""
     revision, judged, *_ = tx.execute(STATE).fetchone()
     if revision != settlement.revision:
-        raise Conflict("Something changed since this was decided.", "Decide again.")
+        raise Conflict("The data changed after this decision.", "Decide again.")
     made: list[Action] = []
     is_new = settlement.judged > judged
     for place, verdict in enumerate(settlement.verdicts):

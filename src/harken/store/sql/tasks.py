@@ -52,9 +52,11 @@ BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 def add(tx: Transaction, task: Task, peers: Collection[TaskId]) -> Task:
     """Store a new task with its links."""
     if tx.execute(USED, (task.id,)).fetchone():
-        raise Conflict(f"There is or was a task {task.id!r}.", "Choose another id: harken task new TITLE --id ID")
+        raise Conflict(
+            f"The id {task.id!r} is or was used by a task.", "Choose another id: harken task new TITLE --id ID"
+        )
     if other := tx.execute(IN_FOLDER, (task.dir,)).fetchone():
-        raise Conflict(f"The folder is that of task {other[0]!r}.", f"End that first: harken task done {other[0]}")
+        raise Conflict(f"The folder belongs to task {other[0]!r}.", f"End that first: harken task done {other[0]}")
     row = (task.id, task.title, task.dir, task.repo, task.branch, task.agent, task.has_worktree, tx.now_micros)
     tx.execute(INSERT, row)
     for peer in peers:

@@ -37,7 +37,7 @@ def add(tx: Transaction, token: Token, digest: bytes) -> Token:
     """Store a new token."""
     if tx.execute(IN_FORCE, (token.name, tx.now_micros)).fetchone():
         raise Conflict(
-            f"There is a token {token.name!r} already.", f"Take another name, or: harken token revoke {token.name}"
+            f"There is a token {token.name!r} already.", f"Choose another name, or: harken token revoke {token.name}"
         )
     expires = optional_micros(token.expires_at)
     tx.execute(INSERT, (token.id, token.name, token.kind, tx.now_micros, expires, digest.hex()))

@@ -362,11 +362,11 @@ class Readers:
 
 def unspeakable() -> UserError:
     """Return the error for text that is not text: half of a surrogate pair has no UTF-8."""
-    return UserError("The text has a character that cannot be stored.", "Leave out the half surrogate pairs (U+D800…).")
+    return UserError("The text has a character that cannot be stored.", "Remove unpaired surrogates (U+D800…).")
 
 
 def full() -> Unavailable:
     """Return the error for a disk without room."""
     return Unavailable(
-        "The disk is full.", "Free some space; what was not accepted can be sent again.", retry_after=RETRY_SECONDS
+        "The disk is full.", "Free some space, then send again what was refused.", retry_after=RETRY_SECONDS
     )

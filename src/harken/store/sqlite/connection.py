@@ -98,7 +98,9 @@ def files_of(path: Path) -> tuple[Path, ...]:
 def _create(path: Path) -> None:
     if log_of(path).exists() and log_of(path).stat().st_size:
         # SQLite would apply the log of another database to the new one.
-        raise UserError(f"{path.name} is gone, and its log {log_of(path).name} is there; nothing was changed.", RECOVER)
+        raise UserError(
+            f"{path.name} is missing, but its log {log_of(path).name} is there; nothing was changed.", RECOVER
+        )
     draft = path.with_name(path.name + ".new")
     for leftover in (draft, draft.with_name(draft.name + "-wal"), draft.with_name(draft.name + "-shm")):
         leftover.unlink(missing_ok=True)
@@ -187,7 +189,7 @@ def _known_schema(connection: sqlite3.Connection) -> int:
     newest = migrations()[-1][0]
     if current > newest:
         raise UserError(
-            f"The database has schema {current}, this Harken knows {newest}.",
+            f"The database has schema {current}, this Harken supports {newest}.",
             "Install the newer Harken again, or use another home (--home).",
         )
     return current
@@ -217,7 +219,7 @@ def translate(error: Exception) -> HarkenError:
         )
     return Unavailable(
         f"The database does not answer ({error}).",
-        "Try again; see logs/daemon.log if it stays so.",
+        "Try again; if it persists, see logs/daemon.log.",
         retry_after=RETRY_SECONDS,
     )
 
@@ -232,7 +234,7 @@ def damaged(detail: str) -> UserError:
     """Return the error for a database file that must not be touched further."""
     return UserError(
         f"The database is damaged ({detail}); nothing was changed.",
-        "Build it anew from what is left and from the journal: harken recover",
+        "Rebuild it from the rest of the file and the journal: harken recover",
     )
 
 
@@ -240,7 +242,7 @@ def moved(path: Path) -> Unavailable:
     """Return the error for a file that was taken away from under the store."""
     return Unavailable(
         f"{path.name} was moved, deleted or replaced while Harken had it open; nothing was stored.",
-        "Put the file back where it was, or stop Harken and build the database anew: harken down, then harken recover",
+        "Put the file back where it was, or stop Harken and rebuild the database: harken down, then harken recover",
         retry_after=RETRY_SECONDS,
     )
 

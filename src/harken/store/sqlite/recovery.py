@@ -138,7 +138,7 @@ def _condition_of_file(database: Path, work: Path) -> Condition:
         return Condition.DAMAGED
     if schema > newest:
         raise UserError(
-            f"The database has schema {schema}, this Harken knows {newest}.",
+            f"The database has schema {schema}, this Harken supports {newest}.",
             "Install the newer Harken again: it is not damaged.",
         )
     return Condition.WHOLE if said == ["ok"] and schema else Condition.DAMAGED

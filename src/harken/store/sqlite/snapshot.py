@@ -81,7 +81,7 @@ def examine(database: Path) -> int:
         raise damaged(str(said))
     if not 0 < schema <= newest:
         raise UserError(
-            f"The database has schema {schema}, this Harken knows 1 to {newest}.", "Use the version that wrote it."
+            f"The database has schema {schema}, this Harken supports 1 to {newest}.", "Use the version that wrote it."
         )
     return schema
 
@@ -106,8 +106,8 @@ def refuse_foreign(database: Path) -> None:
                 ours.executescript(script)
         if found != _statements(ours):
             raise UserError(
-                "The database in it is not as Harken makes it: it has triggers, tables or indexes of its own.",
-                "Take a backup that you made yourself; nothing was changed.",
+                "Its database is not Harken's: it has additional triggers, tables or indexes.",
+                "Use a backup that you made yourself; nothing was changed.",
             )
 
 

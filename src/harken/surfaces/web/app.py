@@ -98,10 +98,10 @@ async def _refused(style: str, request: Request, error: Exception) -> Response:
     if error.status_code == TOO_LARGE:
         return error_answer(too_large(), TOO_LARGE, as_page=_is_shown(request), style=style)
     if error.status_code == NOT_FOUND:
-        nothing = NotFound("There is nothing at this address.", "Begin at the start page: /")
+        nothing = NotFound("There is nothing at this address.", "Go to the start page: /")
         return error_answer(nothing, as_page=_is_shown(request), style=style)
     return error_answer(
-        UserError("This cannot be asked here.", "See the reference of the HTTP API."), error.status_code
+        UserError("This method is not allowed here.", "See the reference of the HTTP API."), error.status_code
     )
 
 

@@ -192,7 +192,7 @@ class HttpGuard:
     def _refusal(self, asked: _GuardedRequest) -> _Refusal | None:
         host, origin = asked.get("host"), asked.headers.get("origin")
         if asked.is_ambiguous:
-            return _Refusal(status=FORBIDDEN, error=Forbidden("A header is there twice.", "Send each header once."))
+            return _Refusal(status=FORBIDDEN, error=Forbidden("A header is sent twice.", "Send each header once."))
         if host not in self._hosts:
             hint = "Use the address that `harken status` shows."
             return _Refusal(status=FORBIDDEN, error=Forbidden("This host name is not served.", hint))

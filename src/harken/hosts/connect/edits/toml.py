@@ -90,7 +90,7 @@ def _edited(text: str, path: Sequence[str], value: object, file: Path) -> bytes:
 def _unsafe(where: tuple[str, ...], file: Path) -> UserError:
     name = tomlkit.key(list(where)).as_string()
     return UserError(
-        f"{file} is written in a way that {name} cannot be changed in safely.",
+        f"{file} is written in a way in which {name} cannot be changed safely.",
         "Nothing was changed. Change it by hand, or write the table with a [header] of its own.",
     )
 

@@ -186,7 +186,7 @@ class AutomationPages:
         lines = [line for line in rules.rule_lines(await self._context.automation.overview()) if line.is_run]
         chosen = next((line for line in lines if line.name == wanted.rule), None)
         if wanted.rule and chosen is None:
-            raise NotFound("There is no such rule that runs an agent.", "Choose another one.")
+            raise NotFound("There is no such rule, or it does not run an agent.", "Choose another one.")
         return await self._pages.page(
             "panels/run_now.html.j2",
             here="/runs",

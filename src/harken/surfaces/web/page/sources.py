@@ -417,7 +417,7 @@ class SourcePages:
         undo = (await form_of(request)).get("undo", "")
         removed = self._removed.get(undo)
         if removed is None:
-            raise NotFound("It cannot be put back any more.", "Add it again.")
+            raise NotFound("It can no longer be put back.", "Add it again.")
         await to_thread.run_sync(self._context.source_admin.put_back, removed)
         self._removed.pop(undo, None)  # only now: what cannot be put back yet is not given up, with its secrets
         return await self._list(ActionNote(lines=[f"{removed.name} is there again."]))
@@ -427,7 +427,7 @@ class SourcePages:
         sent = await form_of(request)
         name, book = sent.get("name", ""), self._context.source_sign_ins
         if not await to_thread.run_sync(self._context.source_admin.can_sign_in, name):
-            raise UserError(f"Nobody signs in to {name[:80]}.", "Its secrets are named in config.toml.")
+            raise UserError(f"{name[:80]} has no sign-in.", "Its secrets are named in config.toml.")
         if sent.get("act") == "out":
             was_in = await book.sign_out(name)
             return await self._one(name, ActionNote(lines=["Signed out." if was_in else "Nobody was signed in."]))

@@ -288,7 +288,7 @@ def _why_not(mailbox: Mailbox, task: TaskProgress | None) -> str:
     if mailbox == REPLIES:
         return "These are answers to you. To answer one of them, choose Reply on it (r)."
     if mailbox.startswith(TASK) and (task is None or task.state is TaskState.DONE):
-        return "This task is done and takes no more mail."
+        return "This task is done and accepts no more messages."
     return ""
 
 
