@@ -72,7 +72,7 @@ SECRETS: Final = ("hunter2", "s3cret", "pasted", "word@", "u:p", "BEGIN")
             "imap",
             {**IMAP, "trust_from": True, "authserv_id": "mx.example.org"},
             "sources.it has both authserv_id and trust_from.",
-            "Leave trust_from out",
+            "Leave out trust_from",
         ),
         ("mcp", {}, "sources.it.url is missing.", "Set it to an address"),
         ("mcp", {"transport": "stdio"}, "sources.it.command is missing.", "Set it to a program"),

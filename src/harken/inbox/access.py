@@ -1,4 +1,4 @@
-"""Who may reach what: the person's decisions, made only by the person; and tokens, which let other machines in."""
+"""Decisions about access, which only the person makes, and tokens for other machines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MACHINE = "machine"
 TOKEN_KINDS = (MACHINE,)
 TOKEN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 LONGEST_TOKEN_SECONDS = 10 * 365 * 86_400.0
-_PREFIX = "harken_"  # so that programs that look for secrets in files find it
+_PREFIX = "harken_"  # a fixed prefix, so that secret scanners find it
 
 
 class Access:
@@ -37,7 +37,7 @@ class Access:
         self._clock = clock
 
     async def allow(self, caller: Caller, sender: str, *, source: str = "*", as_owner: bool = False) -> SenderRule:
-        """Let a sender reach sessions: as someone known, or as the owner."""
+        """Allow a sender to reach sessions, as known or as the owner."""
         if as_owner and source.strip() in self._policies.current().machines:
             raise UserError(
                 f"Programs speak through {source.strip()}: their messages never count as yours.",
@@ -46,16 +46,16 @@ class Access:
         return await self._decide(caller, "allow senders", sender, source, Trust.OWNER if as_owner else Trust.KNOWN)
 
     async def deny(self, caller: Caller, sender: str, *, source: str = "*") -> SenderRule:
-        """Let a sender only be counted: stored and pullable, never pushing."""
+        """Deny a sender: messages are stored and can be pulled, but interrupt no session."""
         return await self._decide(caller, "deny senders", sender, source, Trust.UNKNOWN)
 
     def pair(self, caller: Caller) -> tuple[str, datetime]:
-        """Make a code that allows the sender who sends it."""
+        """Create a code that allows the sender who sends it."""
         caller.require_owner("pair senders")
         return self._pairings.begin()
 
     async def mute(self, caller: Caller, kind: str, name: str, *, seconds: float | None = None) -> Mute:
-        """Keep a channel, sender or session from being pushed to, for a while or until unmuted."""
+        """Mute a channel, sender or session, for a while or until unmuted."""
         mute = self._mute(caller, kind, name, seconds)
         await self._people.set_mute(mute, is_on=True)
         await self._policies.refresh()
@@ -69,20 +69,20 @@ class Access:
         return mute
 
     def is_allowed_since(self, message: Message) -> bool:
-        """Whether the person has let in the unknown sender of a message since it came."""
+        """Whether the person has allowed the unknown sender of a message since it arrived."""
         return message.trust is Trust.UNKNOWN and self._policies.current().trust_of(message) is not Trust.UNKNOWN
 
     async def decided(self) -> frozenset[tuple[str, str]]:
-        """Return the senders about whom the person has decided, with the source that is about."""
+        """Return the senders about whom the person has decided, each with its source."""
         return frozenset((rule.source, rule.sender) for rule in await self._people.senders())
 
     async def put_away(self, caller: Caller, keys: Sequence[str], *, is_undone: bool = False) -> None:
-        """Put away what needs the person, for this occasion; or show it again."""
+        """Hide an entry of *Needs you* until it happens again, or show it again."""
         caller.require_owner("put away what needs you")
         await self._people.put_away(keys, is_on=not is_undone)
 
     async def put_away_keys(self) -> frozenset[str]:
-        """Return what was put away."""
+        """Return the keys of the hidden entries."""
         return await self._people.put_away_keys()
 
     async def _decide(self, caller: Caller, what: str, sender: str, source: str, trust: Trust) -> SenderRule:
@@ -118,7 +118,7 @@ class TokenState:
 
 
 class Tokens:
-    """Makes, lists, revokes and checks tokens. Agents and other machines are refused all but the last."""
+    """Creates, lists, revokes and checks tokens. Agents and other machines may only have one checked."""
 
     def __init__(self, tokens: TokenStore, clock: Clock) -> None:
         self._tokens = tokens
@@ -132,7 +132,7 @@ class Tokens:
     async def make(
         self, caller: Caller, name: str, *, kind: str = MACHINE, seconds: float | None = None
     ) -> tuple[TokenState, str]:
-        """Make a token, and return it with its secret, which is told only now."""
+        """Create a token, and return it with its secret, which is not stored."""
         caller.require_owner("make tokens")
         if kind not in TOKEN_KINDS:
             raise UserError(f"There is no kind of token {kind[:40]!r}.", f"Kinds: {', '.join(TOKEN_KINDS)}.")
@@ -153,7 +153,7 @@ class Tokens:
         return [self._seen(each) for each in await self._tokens.list()]
 
     async def revoke(self, caller: Caller, name: str) -> TokenState:
-        """End a token, and what is open with it."""
+        """Revoke a token, and close the connections that use it."""
         caller.require_owner("revoke tokens")
         token = await self._tokens.revoke(name)
         for revoked in self._observers:
@@ -161,7 +161,7 @@ class Tokens:
         return self._seen(token)
 
     async def admit(self, secret: str, kind: str, machine: str, address: str) -> Token:
-        """Return the token of a secret that a machine shows now, from an address; raises `Forbidden`."""
+        """Return the token for a secret that a machine presents from an address; raises `Forbidden`."""
         token = await self._tokens.find(_digest(secret))
         if token is None or token.kind != kind:
             raise Forbidden("This token is not known.", "Check that you copied all of it.")
@@ -175,5 +175,5 @@ class Tokens:
 
 
 def _digest(secret: str) -> bytes:
-    # It has 256 random bits: no slow hash is needed to keep it from being guessed.
+    # The secret has 256 random bits, so a fast hash is enough.
     return hashlib.sha256(secret.encode("utf-8", "replace")).digest()

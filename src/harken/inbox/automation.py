@@ -1,8 +1,8 @@
-"""`Automation`: what people do with rules, actions and runs: look, try out, answer, start, end.
+"""`Automation`: the use cases of rules, actions and runs: list, test, answer, start and end them.
 
-Only the person decides here: an agent may look and is refused everything else, so that no message can talk one into
-giving itself authority. Above are the verbs, below the rules and the store; starting and ending runs is something
-else's doing, known here by `Runs`.
+Only the person decides: an agent may read and is refused everything else, so that no message can persuade it to give
+itself authority. The verbs are above; the rules and the store are below. The runner, which starts and ends runs, is
+known here by the protocol `Runs`.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class AgentFit:
 
 
 FitOf = Callable[[str, Sequence[str]], AgentFit]
-"""Returns which agent would run an order for an agent (empty: any) and some tools."""
+"""Returns which agent would run an order, given an agent's name (empty: any) and tools."""
 
 
 class Runs(Protocol):
     """The runner, as the use cases see it."""
 
     def held(self) -> Sequence[HeldAgent]:
-        """Return the agents that rules do not start any more: nobody is signed in to them."""
+        """Return the agents that rules no longer start, because nobody is signed in to them."""
         ...
 
     def release(self) -> None:
@@ -77,21 +77,21 @@ class Runs(Protocol):
         ...
 
     async def abort(self, run: Run, by: str) -> Run:
-        """End a run that is going on; raises `Conflict` for one that is over."""
+        """End a run; raises `Conflict` if it is over."""
         ...
 
     async def output(self, run: RunId, after: int, seconds: float) -> OutputPart:
-        """Return what a run told after a line, as soon as there is something, it is over, or the time is."""
+        """Return a run's output after a line, as soon as there is some, the run is over, or the time is up."""
         ...
 
     async def changes(self, run: RunId) -> FolderChanges | None:
-        """Return what became of the folder of a run; None when it was not looked at."""
+        """Return the changes in a run's folder; None if it was not compared."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleCard:
-    """A rule as people see it: with what came of it, and who would run it."""
+    """A rule with its results, and the agent that would run it."""
 
     rule: Rule
     count: RuleCount
@@ -100,7 +100,7 @@ class RuleCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutomationOverview:
-    """The rules in force, and how things stand."""
+    """The rules in force, and their state."""
 
     cards: Sequence[RuleCard]
     warnings: Sequence[RuleFault]
@@ -116,7 +116,7 @@ class AutomationOverview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutomationSummary:
-    """How many rules there are, what waits for the person's answer, and what runs."""
+    """The number of rules, of actions that wait for an answer, and of runs."""
 
     rules: int
     is_paused: bool
@@ -131,7 +131,7 @@ class AutomationSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedMessage:
-    """A message, and what every rule makes of it."""
+    """A message, and the verdict of every rule."""
 
     message: Message
     verdicts: Sequence[RuleVerdict]
@@ -141,7 +141,7 @@ class JudgedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleReplay:
-    """What a replay found."""
+    """The result of a replay."""
 
     judged: Sequence[JudgedMessage]
     fired: int
@@ -150,7 +150,7 @@ class RuleReplay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionDetails:
-    """An action or a run, with the message it is about (None: retention took it)."""
+    """An action or a run, with its message (None: retention removed it)."""
 
     action: Action
     message: Message | None
@@ -160,7 +160,7 @@ class ActionDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StuckAutomation:
-    """What keeps rules from running. `unable` says why, and `missed` how often that was so, by the rule's name.
+    """The reasons why rules cannot run: `unable` has the reason, and `missed` the count, by rule name.
 
     `waiting` is how many runs wait for an agent.
     """
@@ -173,7 +173,7 @@ class StuckAutomation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What the person wants of a run by hand; what is empty is as the rule says, or as usual."""
+    """A run requested by hand. Empty fields are taken from the rule, or have their defaults."""
 
     rule: str = ""
     agent: str = ""
@@ -184,7 +184,7 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCard:
-    """A run, with the message it is about, and what became of its folder where one run is looked at."""
+    """A run with its message and, if it is shown alone, the changes in its folder."""
 
     run: Run
     message: Message | None
@@ -236,7 +236,7 @@ class Automation:
         )
 
     async def summary(self) -> AutomationSummary:
-        """Return how things stand, in a few numbers."""
+        """Return the summary in numbers."""
         standing = await self._store.rules.state()
         waiting = await self._store.actions.list([ActionState.WAITING], limit=MAX_WAITING)
         return AutomationSummary(
@@ -264,42 +264,42 @@ class Automation:
         )
 
     async def reload(self, caller: Caller) -> AutomationOverview:
-        """Put the file in force and try every agent again; what is wrong is raised, and then nothing has changed."""
+        """Load the file and try every agent again. If the file has a fault, raise it and change nothing."""
         caller.require_owner("change the rules")
         await self._judge.reload()
         self._runs.release()
         return await self.overview()
 
     async def pause(self, caller: Caller, *, is_on: bool) -> bool:
-        """Pause every rule, or end that; return whether that changed anything. Messages keep arriving."""
+        """Pause or resume all rules; return whether that changed anything. Messages keep arriving."""
         caller.require_owner("pause or resume the rules")
         if not is_on:
-            # What came while they were paused is decided as things stood then.
+            # Messages that arrived during the pause are judged as paused.
             await self._judge.catch_up()
         return await self._store.rules.pause(is_on=is_on)
 
     async def test(self, since: timedelta, limit: int, rule: str = "", *, has_all: bool = False) -> RuleReplay:
-        """Replay stored mail, oldest first: what the rules in force would have decided, had they been there.
+        """Replay stored messages, oldest first, with the rules in force.
 
-        Nothing is run and nothing is stored. Windows begin empty; the queue is as full as it is now. Messages that no
-        rule fits are only counted, unless all are wanted.
+        Nothing is run and nothing is stored. Windows start empty; the queue is as full as it is now. Messages that no
+        rule matches are only counted, unless `everything` is asked for.
         """
         return await self._replay(self._only(rule), since, limit, has_all=has_all)
 
     async def try_rule(self, rule: Mapping[str, object], since: timedelta, limit: int = MAX_TRIED) -> RuleReplay:
-        """Replay stored mail with one rule that is not in force. Raises what is wrong with it."""
+        """Replay stored messages with one rule that is not in force; raises its faults."""
         candidate = await anyio.to_thread.run_sync(self._book.with_rule, rule)
         return await self._replay(candidate.only(candidate.rules[-1]), since, limit, has_all=False)
 
     async def add_rule(self, caller: Caller, rule: Mapping[str, object]) -> Rule:
-        """Write one more rule into the file, and put it in force. The file must be as it is in force."""
+        """Add a rule to the file, and load it. The file must not have changed since it was loaded."""
         caller.require_owner("change the rules")
         changed = await anyio.to_thread.run_sync(self._book.with_rule, rule)
         await self._judge.write(changed)
         return changed.rules[-1]
 
     async def remove_rule(self, caller: Caller, name: str) -> None:
-        """Take a rule out of the file and out of force."""
+        """Remove a rule from the file, and load it."""
         caller.require_owner("change the rules")
         if name not in self._book.current.by_name:
             raise NotFound(f"There is no rule {name[:80]!r}.", "See them: harken rules list")
@@ -313,7 +313,7 @@ class Automation:
         messages = [message for message in reversed(found) if not message.mailbox.startswith(TRIAL)]
         ancestry = await self._store.runs.ancestry([message.id for message in messages])
         standing = RuleState(waiting=(await self._store.rules.state()).waiting)
-        # In a thread: it may take seconds, and nobody's mail waits for that.
+        # In a thread: it may take seconds, and must not delay messages.
         return await anyio.to_thread.run_sync(
             lambda: self._replayed(current, messages, standing, ancestry, has_all=has_all)
         )
@@ -347,7 +347,7 @@ class Automation:
         )
 
     async def explain(self, ref: str) -> JudgedMessage:
-        """Return what every rule in force would make of a message now, and what was decided when it came."""
+        """Return the verdict of every rule in force on a message now, and the verdicts on its arrival."""
         message = await self._store.messages.get(ref)
         current = self._book.current
         found = await anyio.to_thread.run_sync(current.matcher.candidates, message)
@@ -355,7 +355,7 @@ class Automation:
             [each.rule.name for each in found], [(each.rule.name, each.digest) for each in found]
         )
         ancestry = await self._store.runs.ancestry([message.id])
-        # What this very message began does not count against it.
+        # Windows and actions of this message itself do not count.
         own = replace(
             standing,
             fired={name: fired for name, fired in standing.fired.items() if fired.message != message.id},
@@ -371,7 +371,7 @@ class Automation:
         )
 
     async def decided(self, message: MessageId) -> Sequence[tuple[RuleVerdict, str]]:
-        """Return what was decided about a message when it came, each with the id of its action or an empty text."""
+        """Return the verdicts on a message's arrival, each with the id of its action or an empty text."""
         verdicts = await self._store.rules.verdicts(message)
         actions = {each.rule: each.id for each in await self._store.actions.list(message=message)} if verdicts else {}
         return [(each, actions.get(each.rule, "")) for each in verdicts]
@@ -388,14 +388,14 @@ class Automation:
         return await anyio.to_thread.run_sync(self._details, found, messages)
 
     async def answer(self, caller: Caller, ref: str, *, is_yes: bool, by: str = "you") -> ActionDetails:
-        """Accept or decline an action. The first answer counts; one that is too late is told so."""
+        """Accept or decline an action. The first answer counts; a later one is refused."""
         caller.require_owner("answer for you")
         action = await self._store.actions.get(ref.strip())
         answered = await self._store.actions.answer(action.id, is_yes=is_yes, by=by)
         return await self._told(answered)
 
     async def run_now(self, caller: Caller, ref: str, wish: RunRequest, *, key: str = "") -> ActionDetails:
-        """Queue a run that the person asks for by hand: as a rule would run it, or with tools that only read."""
+        """Queue a run by hand: as a rule would run it, or with tools that only read."""
         caller.require_owner("start runs")
         message = await self._store.messages.get(ref)
         base = self._named(wish.rule) if wish.rule else None
@@ -432,14 +432,14 @@ class Automation:
         return RunCard(run=run, message=messages.get(run.message), changes=await self._runs.changes(run.id))
 
     async def output(self, ref: str, after: int, seconds: float) -> tuple[RunCard, OutputPart]:
-        """Return what a run told after a line, waiting for it for a while."""
+        """Return a run's output after a line; wait for some, up to a limit."""
         card = await self.run(ref)
         part = await self._runs.output(card.run.id, after, min(max(seconds, 0.0), MAX_WAIT_SECONDS))
         # It may have ended while this waited.
         return await self.run(card.run.id), part
 
     async def drop(self, caller: Caller, ref: str) -> ActionDetails:
-        """Let an action that waits to be run not be run."""
+        """Drop a queued action."""
         caller.require_owner("end runs")
         action = await self._store.actions.get(ref.strip())
         return await self._told(await self._store.actions.refuse(action.id, f"aborted by {caller.sender.label}"))
@@ -482,7 +482,7 @@ class Automation:
         return told
 
     def _details(self, actions: Sequence[Action], messages: Mapping[MessageId, Message]) -> Sequence[ActionDetails]:
-        """Return actions with their messages, and what a yes would let happen now."""
+        """Return actions with their messages, and what accepting each would do now."""
         fit_of = cache(self._fit_of)
         found: list[ActionDetails] = []
         for action in actions:

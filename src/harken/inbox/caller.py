@@ -1,8 +1,8 @@
-"""Who is asking, what that lets them do, and what they may say: by which name, how urgently, how much at once.
+"""The caller of a use case: its role, what it may do, and the bounds of what it may send.
 
-The socket admits only processes of the same user. Of those, one that descends from a registered host, or has a mark of
-one in its environment, *is* that agent: it may not speak as the owner or change who may reach what. That guards against
-mistakes of a model, not against malice on the same account. Pure.
+The socket accepts only processes of the same user. A process that descends from a registered host, or has a host's mark
+in its environment, counts as that agent: it may not speak as the owner or change access. This guards against a model's
+mistakes, not against malicious programs of the same account. Pure.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from harken.model import (
     SessionKey,
 )
 
-CHANNELS_ID = "channels"  # who says what the person injects: nobody's own word, so nobody else may use it
+CHANNELS_ID = "channels"  # the sender of injected messages; no caller may use it
 NO_SESSION = SessionKey("")
 
 
 class Role(StrEnum):
-    """The person at the machine, or a program that acts for an agent."""
+    """The person at the machine, or a program of an agent."""
 
     OWNER = "owner"
     AGENT = "agent"
 
 
 def caller_name(role: Role) -> str:
-    """Return what people read where the owner, or an agent, has spoken."""
+    """Return the display name of the owner, or of an agent."""
     return "you" if role is Role.OWNER else "agent"
 
 
@@ -53,12 +53,12 @@ class Caller:
     role: Role
     consumer: Consumer = WATCH
     session: SessionKey = NO_SESSION
-    program: str = ""  # of an agent that is known by its environment: what people call its host
-    because: str = ""  # and by what it was known
+    program: str = ""  # the title of its host, for an agent recognised by its environment
+    because: str = ""  # how it was recognised
 
     @property
     def sender(self) -> Sender:
-        """Who a message of this caller is from."""
+        """The sender of this caller's messages."""
         if self.role is Role.OWNER:
             return Sender(OWNER_ID, caller_name(Role.OWNER))
         if self.consumer.startswith(TASK):
@@ -83,16 +83,16 @@ class Caller:
 
 
 def refusal(what: str, program: str = "", because: str = "") -> Forbidden:
-    """Return what an agent is told that wants to do what only the person may, and by what it was known for one."""
+    """Return the error for an agent that tries what only the person may do, with how it was recognised."""
     who = f" This counts as a command of {program}, because {because}." if because else ""
     return Forbidden(f"An agent may not {what}.{who}", "Ask your user to run it in their own terminal.")
 
 
 def speaker(caller: Caller, name: str | None) -> Sender:
-    """Return who a message is from. What an agent hands in is its own word, under any name it gives."""
+    """Return the sender of a message. An agent may give any name, but stays the sender."""
     if name is None:
         return caller.sender
-    # Invisible characters go when it is stored: what is left must not be such a name either.
+    # Ingest removes invisible characters; the rest must not be a reserved name either.
     folded = "".join(char for char in name if char.isprintable()).strip().lower()
     if folded == CHANNELS_ID:
         raise Forbidden(f"Nobody may speak as {CHANNELS_ID!r}.", "To pass on channel messages: harken channel inject")
@@ -106,14 +106,14 @@ def speaker(caller: Caller, name: str | None) -> Sender:
 
 
 def check_reply(body: str, bounds: Bounds) -> None:
-    """Refuse a text that is no reply."""
+    """Refuse an empty reply, or one that is too long."""
     if not body.strip():
         raise UserError("A reply needs a text.", "Say what to answer.")
     check_said(body, bounds.max_said_chars, "A reply", "Shorten it, or answer in parts.")
 
 
 def check_message(caller: Caller, text: str, bounds: Bounds, *, has_folder: bool) -> None:
-    """Refuse a message that is too long. `has_folder`: it is for a task, with a folder that can hold it as a file."""
+    """Refuse a message that is too long. `has_folder`: it is for a task, so it could be a file in its folder."""
     if caller.role is Role.AGENT:
         hint = "Write it to a file in your folder, and name that file in a shorter message."
     else:
@@ -123,7 +123,7 @@ def check_message(caller: Caller, text: str, bounds: Bounds, *, has_folder: bool
 
 
 def check_names(sender: str | None, channel: str) -> None:
-    """Refuse names that could not be kept whole, empty ones, and those that could not be typed."""
+    """Refuse names that are empty, too long to store, or cannot be typed."""
     if sender is not None and not sender.strip():
         raise UserError("A sender needs a name.", "Leave it out to speak as yourself, or name one: --from ci-bot")
     check_said(sender or "", MAX_NAME, "The name of a sender", "Give a shorter one.")
@@ -136,7 +136,7 @@ def check_names(sender: str | None, channel: str) -> None:
 
 
 def check_answerable(message: Message, bounds: Bounds) -> None:
-    """Refuse to answer what cannot be answered: a reply that is parked would leave the message as answered."""
+    """Refuse a reply to a source without answers: the message would count as answered while the reply is parked."""
     if message.source in bounds.announcers:
         raise Forbidden(
             f"Announcements of {message.source!r} cannot be answered.", "Tell your user, or mark it with: ack"
@@ -164,7 +164,7 @@ class Bounds:
     new_consumer_most: int = 10_000
     max_said_chars: int = MAX_SAID_CHARS  # in a message, a reply or a prompt
     agents_read: frozenset[Mailbox] = frozenset({INBOX})  # the inbox, and the mailbox of each project
-    announcers: Collection[str] = frozenset()  # sources that only announce: what they say cannot be answered
+    announcers: Collection[str] = frozenset()  # sources whose messages cannot be answered
 
 
 def printable(messages: Sequence[Message]) -> Sequence[Message]:
@@ -183,7 +183,7 @@ def fitting(sizes: Sequence[int]) -> int:
 
 
 def bounded(value: int, most: int, name: str) -> int:
-    """Return what was asked for, at most so many; refuses what makes no sense."""
+    """Return the requested number, at most the limit; refuses numbers below 1."""
     if value < 1:
         raise UserError(f"{name} must be at least 1.", f"Give 1 or more; you get {most} at once at most.")
     return min(value, most)

@@ -1,8 +1,8 @@
-"""`Channels`: what people do with what machines announce: look at it, have seen it, clear it, hand it to an agent now.
+"""`Channels`: the use cases of channels: list, show, acknowledge, clear, and inject into an agent's session.
 
-A channel is where in its source a message came from. Above are the verbs; below the views, which know what the person
-has seen, and the inbox, which accepts what is handed over like any other message. Agents look at the channels of their
-mailboxes, too. What an agent is told is worded by the surfaces, not here.
+A channel is where in its source a message came from. The verbs are above; below are the views, which know what the
+person has seen, and the inbox, which accepts an injected text like any other message. Agents read the channels of their
+own mailboxes. The surfaces word the text for agents.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from harken.store.contract.timeline import TimelineScope
 
 MAX_LISTED: Final = 200
 MAX_SHOWN: Final = 200
-MAX_SEEN: Final = 2_000  # channels that are looked at when all of them are acknowledged
-MAX_FOR_AGENTS: Final = 50  # the newest of all channels, or of one: what an agent is shown and acknowledges is of these
+MAX_SEEN: Final = 2_000  # the most channels that one acknowledgement of all covers
+MAX_FOR_AGENTS: Final = 50  # the newest messages that an agent is shown and can acknowledge
 INJECTED: Final = 10
 _HINT: Final = "See them: harken channel names"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelsSeen:
-    """How many messages the person had not seen, and in which channels that was."""
+    """How many unseen messages were marked, and in which channels."""
 
     count: int
     channels: Sequence[ChannelLine]
@@ -39,7 +39,7 @@ class ChannelsSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelMail:
-    """The newest channel messages of an agent's mailboxes, oldest first, and which of them wait for the agent."""
+    """The newest channel messages of an agent's mailboxes, oldest first, and which of them it has not seen."""
 
     messages: Sequence[Message]
     unread: frozenset[MessageId]
@@ -62,7 +62,7 @@ class Channels:
     ) -> Sequence[Message]:
         """Return the newest messages of a channel, of every source that has it or of one, or of all; oldest first.
 
-        Without what was cleared. `among` bounds where an agent may look.
+        Cleared messages are left out. `among` limits an agent to its mailboxes.
         """
         most = bounded(limit, MAX_SHOWN, "limit")
         only = None if among is None else tuple(among)
@@ -72,15 +72,15 @@ class Channels:
         if not part.lines and not await self._lines(1, channel, source):
             of = f" of {source[:80]!r}" if source else ""
             raise NotFound(f"There is no channel {channel[:80]!r}{of}.", _HINT)
-        # The newest are wanted, and a terminal takes so much: what does not fit is at the beginning.
+        # What does not fit is left out at the start: the newest messages matter.
         return printable([message for _, message in reversed(part.lines)])[::-1]
 
     async def cleared_count(self, channel: str = "", source: str = "") -> int:
-        """Return how many messages of a channel, or of all of them, are stored and were cleared."""
+        """Return how many stored messages of a channel, or of all, were cleared."""
         return sum(line.cleared for line in await self._lines(MAX_SEEN, channel, source))
 
     async def _newest_of_all(self, limit: int, among: tuple[Mailbox, ...] | None) -> Sequence[Message]:
-        # The newest of all are in the channels that were active last.
+        # The newest messages are in the most recently active channels.
         lines = await self._lines(limit if among is None else MAX_LISTED)
         places = [TimelineScope(channel=each.channel, source=each.source, among=among) for each in lines]
         parts = [await self._store.timeline.part(place, limit) for place in places]
@@ -88,22 +88,22 @@ class Channels:
         return printable([message for _, message in reversed(newest)])[::-1]
 
     async def mail_of(self, reader: Reader, channel: str = "") -> ChannelMail:
-        """Return the newest 50 of a channel, or of all, that are in an agent's mailboxes; changes nothing."""
-        await self._inbox.count(reader)  # what waits for a reader is known once it has begun to read
+        """Return the newest 50 messages of a channel, or of all, in an agent's mailboxes; change nothing."""
+        await self._inbox.count(reader)  # creates the reader's cursors, which the count needs
         found = await self.show(channel, limit=MAX_FOR_AGENTS, among=reader.mailboxes)
         where = OfferFilter(attentions=frozenset(Attention), only=frozenset(message.id for message in found))
         waiting = await self._store.deliveries.peek(reader, len(found), where=where) if found else []
         return ChannelMail(messages=found, unread=frozenset(message.id for message in waiting))
 
     async def acknowledge(self, reader: Reader, messages: Sequence[MessageId]) -> None:
-        """Let messages be seen by an agent, which has them from its channels. Idempotent."""
+        """Mark channel messages as seen by an agent that was given them. Idempotent."""
         if messages:
             await self._store.deliveries.acknowledge(reader, messages, "ack")
 
     async def have_seen(self, caller: Caller, channel: str = "", source: str = "") -> ChannelsSeen:
-        """Let what is in a channel, or in all of them, be seen for the person. Idempotent.
+        """Mark the messages of a channel, or of all, as seen by the person. Idempotent.
 
-        Of all channels, the 2,000 that were active last.
+        For all channels: the 2,000 most recently active ones.
         """
         caller.require_owner("say what the person has seen")
         lines = await self._lines(MAX_SEEN, channel, source)
@@ -121,9 +121,9 @@ class Channels:
     async def clear(
         self, caller: Caller, channel: str = "", source: str = "", *, is_all: bool = False
     ) -> Sequence[ClearedChannel]:
-        """Hide what a channel holds now, or what all of them hold, wherever channels are shown. Idempotent.
+        """Hide the current messages of a channel, or of all, wherever channels are shown. Idempotent.
 
-        The messages stay where they are, unread if they were.
+        The messages stay in their mailboxes, and unread messages stay unread.
         """
         caller.require_owner("clear channels")
         if bool(channel or source) == is_all:
@@ -133,7 +133,7 @@ class Channels:
         return await self._store.people.clear_channels(source=source, channel=channel)
 
     async def to_inject(self, channel: str = "", source: str = "") -> Sequence[Message]:
-        """Return what `inject` hands over, oldest first: of a channel that is named, or of what goes with prompts."""
+        """Return the messages for `inject`, oldest first: of the named channel, or those that go with prompts."""
         if channel or source:
             return await self.show(channel, source, INJECTED)
         names = [state.name for state in await self._store.timeline.mailboxes()]
@@ -145,9 +145,9 @@ class Channels:
         return found
 
     async def inject(self, caller: Caller, text: str, *, to: str = "", key: str = "") -> SendResult:
-        """Hand channel messages to an agent as a message of its own: data, between tool calls or with a prompt.
+        """Send channel messages to an agent as one message: data, between tool calls or with a prompt.
 
-        `text` is what `to_inject` gave, in the words of the surface. Asked again with the same key it is stored once.
+        `text` is the result of `to_inject`, as the surface words it. With the same key it is stored once.
         """
         caller.require_owner("inject channel messages")
         draft = Draft(
@@ -176,7 +176,7 @@ class Channels:
 
     async def _newest(self, line: ChannelLine) -> Message | None:
         if not line.channel:
-            # A place without a channel is all of its source.
+            # A place without a channel means the whole source.
             return None
         part = await self._store.timeline.part(TimelineScope(channel=line.channel, source=line.source), 1)
         return part.lines[-1][1] if part.lines else None

@@ -1,9 +1,9 @@
-"""The person's triage: conversations that are done, put off, or to be read once more.
+"""The person's triage: marks conversations as done, snoozed or unread.
 
-It is the person's own order and changes nothing for agents: what is done here stays queued for those who have not seen
-it. A conversation is named by one of its messages, and what the person does covers it up to that message: the list and
-the page name the newest that they show. It comes back by itself when somebody else writes in it, or when the time has
-come until which it was put off. Above are the verbs and the page; below the store.
+Triage does not affect agents: a message in a conversation that is done stays queued for agents that have not seen it. A
+conversation is named by one of its messages, and a decision covers it up to that message: the list and the page name
+the newest message that they show. A conversation returns to the list when another sender writes in it, or when its
+snooze ends. The verbs and the page are above; the store is below.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Conversations:
         self._clock = clock
 
     async def list(self, view: str = "open", *, before: int = 0, limit: int = 50) -> Sequence[ConversationSummary]:
-        """Return conversations, the newest first; `before` is the position of the last one that is known."""
+        """Return conversations, newest first; `before` is the position of the last one on the previous page."""
         try:
             which = ConversationView(view)
         except ValueError as exc:
@@ -55,20 +55,20 @@ class Conversations:
         return await self._store.list(which, most, at=self._clock.now(), before=max(0, before))
 
     async def counts(self) -> ConversationCounts:
-        """Return how many conversations there are in each state now."""
+        """Return the number of conversations in each state."""
         return await self._store.counts(self._clock.now())
 
     async def done(self, caller: Caller, refs: Sequence[str]) -> Sequence[TriageResult]:
-        """Be done with conversations, up to the messages that name them: what is in them so far is seen.
+        """Mark conversations as done, and their messages as seen, up to the messages that name them.
 
-        One in which somebody else has written since stays in the list.
+        A conversation with newer messages from another sender stays in the list.
         """
         return await self._put(caller, refs, ConversationState.DONE, None)
 
     async def snooze(
         self, caller: Caller, refs: Sequence[str], *, seconds: float | None = None, until: datetime | None = None
     ) -> Sequence[TriageResult]:
-        """Put conversations off, for a while or until a time; without either for three hours."""
+        """Snooze conversations, for a while or until a time; three hours by default."""
         caller.require_owner("sort your conversations")
         if seconds is not None and until is not None:
             raise UserError("For how long, or until when?", "Use one of them: --for or --until.")
@@ -81,15 +81,15 @@ class Conversations:
         return await self._put(caller, refs, ConversationState.SNOOZED, until)
 
     async def reopen(self, caller: Caller, refs: Sequence[str]) -> Sequence[TriageResult]:
-        """Put conversations back into the list: the undo of `done` and `snooze`."""
+        """Reopen conversations: undo `done` and `snooze`."""
         return await self._put(caller, refs, ConversationState.OPEN, None)
 
     async def mark(self, caller: Caller, refs: Sequence[str], *, is_unread: bool) -> Sequence[ConversationSummary]:
-        """Let conversations count as unread until they are read again; or have read them, up to these messages."""
+        """Mark conversations as unread, or as read up to these messages."""
         return await self._store.mark(await self._named(caller, refs), is_unread=is_unread)
 
     async def restore(self, caller: Caller, orders: Sequence[Triage]) -> Sequence[TriageResult]:
-        """Put conversations back to where they were, all or none; what was said since then stays in the list."""
+        """Restore the earlier state of conversations, all or none; those with newer messages stay in the list."""
         caller.require_owner("sort your conversations")
         if not orders or len(orders) > MAX_AT_ONCE:
             raise UserError("There is nothing to undo.", "Load the page again.")
