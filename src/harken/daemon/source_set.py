@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import partial
@@ -36,7 +36,7 @@ from harken.daemon.metrics import EventCounters
 from harken.daemon.policy import attention_of, configured_policy, trust_of
 from harken.daemon.supervisor import Supervisor, contain
 from harken.dispatch.outbox import Outbox, Placeholders
-from harken.errors import NeedsPerson, UserError
+from harken.errors import NeedsPerson, Unavailable, UserError
 from harken.ingest.intake import Intake, PolicyBook
 from harken.model import LOCAL, Draft
 from harken.plugins import PluginFault, guard
@@ -178,8 +178,8 @@ class SourceSet:
         loops = () if supervisor is None else (supervisor.health.get(name) for name in loops_of(source))
         failed = next((loop for loop in loops if loop is not None and loop.is_down), None)
         health = health_of(source)
-        if self._join and (daemon := self._join.leader.elsewhere(SOURCE + source.name)):
-            health = replace(health, state=SourceState.ELSEWHERE, reason=f"read by {self._join.machine_of(daemon)}")
+        if self._join and (machine := self._join.leader.elsewhere(SOURCE + source.name)):
+            health = replace(health, state=SourceState.ELSEWHERE, reason=f"read by {machine}")
         health = replace(health, last_message_at=health.last_message_at or self._last_at.get(source.name))
         if failed is None:
             return health
@@ -196,6 +196,8 @@ class SourceSet:
         """Join the sources to the store; nothing is followed yet. `own_senders` answer what this machine said."""
         self._own_senders = own_senders
         self._derive()
+        with suppress(Unavailable):  # a full disk: nothing was handed over by another daemon then
+            await store.outbox.let_go()
         self._join = _SourceWiring(
             store=store,
             feeds=FeedRunner(intake, store.checkpoints),
@@ -229,10 +231,10 @@ class SourceSet:
         """Take posts; raises `UserError` when that cannot be."""
         self._joined.doors.show([door for source in self._sources.values() for door in source.doors()])
 
-    def start(self, supervisor: Supervisor, leader: Leader = ALONE, machine_of: Callable[[str], str] = str) -> None:
-        """Follow the sources, and send through them; `machine_of` names the machine of another daemon."""
+    def start(self, supervisor: Supervisor, leader: Leader = ALONE) -> None:
+        """Follow the sources, and send through them, where no other daemon does."""
         joined = self._joined
-        self._join = replace(joined, supervisor=supervisor, leader=leader, machine_of=machine_of)
+        self._join = replace(joined, supervisor=supervisor, leader=leader)
         for source in self._sources.values():
             self._start(source)
 
@@ -347,7 +349,6 @@ class _SourceWiring:
     policies: PolicyBook
     supervisor: Supervisor | None = None
     leader: Leader = ALONE
-    machine_of: Callable[[str], str] = str
 
     async def lead(self, source: Source, loop: LedLoop) -> None:
         """Run a loop of a source while no other daemon does."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -41,6 +42,7 @@ LOOK_EVERY_SECONDS = 5.0
 LONGEST_DELAY = timedelta(minutes=59)
 ASK_AGAIN = timedelta(minutes=1)
 GIVE_UP_AFTER = timedelta(days=3)
+LET_GO_SECONDS = 2.0
 GONE_AFTER = timedelta(minutes=10)  # without its daemon, a source is not there any more
 
 
@@ -59,14 +61,22 @@ class _ReplyClaim:
     def __init__(self, store: Store, row: OutboxRow) -> None:
         self._store = store
         self._row = row
+        self.is_taken = False
         self.is_refused = False
 
     async def __call__(self) -> None:
         try:
+            self.is_taken = True
             await self._store.outbox.trying(self._row.id, attempts=self._row.attempts)
         except Conflict:
             self.is_refused = True
             raise
+
+    async def let_go(self) -> None:
+        """Let other daemons look whether it was sent: this one was stopped before it knew."""
+        if self.is_taken:
+            with anyio.move_on_after(LET_GO_SECONDS, shield=True), suppress(HarkenError), under(None):
+                await self._store.outbox.let_go([self._row.id])
 
 
 class Outbox:
@@ -139,6 +149,9 @@ class Outbox:
         )
         try:
             upstream_id = await guard_awaited(f"The source {source}", sender.send(reply))
+        except anyio.get_cancelled_exc_class():
+            await claim.let_go()
+            raise
         except OldFence:
             raise  # nothing has left: the daemon that leads the source now sends it
         except Unavailable as exc:

@@ -64,6 +64,13 @@ class OutboxStore(Protocol):
         """
         ...
 
+    async def let_go(self, rows: Collection[OutboxId] | None = None) -> None:
+        """Let other daemons try replies that this one hands over, or had handed over when it ended (None: all).
+
+        Each may have been sent. Rings for `OUTBOX` when there are any.
+        """
+        ...
+
     async def list(self, *, state: str = "") -> Sequence[OutboxRow]:
         """Return the newest 200 replies, of one state or all."""
         ...

@@ -60,6 +60,10 @@ TRYING = """
 UPDATE outbox SET tried_at = ?, daemon = ? WHERE id = ? AND state <> 'sent' AND (daemon IN ('', ?) OR tried_at <= ?)
     AND attempts = coalesce(CAST(? AS BIGINT), attempts)
 """
+LET_GO = """
+UPDATE outbox SET daemon = '' WHERE daemon = :daemon AND daemon <> '' AND state = 'queued'
+    AND (CAST(:rows AS TEXT) IS NULL OR id IN (SELECT value FROM json_each(:rows)))
+"""
 NEWEST = f"{_SELECT} WHERE (? = '' OR o.state = ?) ORDER BY o.n DESC LIMIT 200"
 OF_MESSAGE = f"{_SELECT} WHERE o.message = ? ORDER BY o.n LIMIT 200"
 OF_MESSAGES = f"{_SELECT} WHERE o.message IN (SELECT value FROM json_each(?)) ORDER BY o.n LIMIT 1000"
@@ -150,6 +154,13 @@ def trying(tx: Transaction, row_id: OutboxId, attempts: int | None) -> None:
     claim = (tx.now_micros, tx.holder.daemon, row_id, tx.holder.daemon, to_micros(tx.now - CLAIM), attempts)
     if not tx.execute(TRYING, claim).rowcount:
         raise Conflict(f"Another daemon is sending the reply {row_id[:80]!r}, or has sent it.", "Leave it to that one.")
+
+
+def let_go(tx: Transaction, rows: Collection[OutboxId] | None) -> None:
+    """Let other daemons try replies that this one has claimed."""
+    named = {"daemon": tx.holder.daemon, "rows": None if rows is None else encode_json(list(rows))}
+    if tx.connection.execute(LET_GO, named).rowcount:
+        tx.grown.add(OUTBOX)
 
 
 def of_message(connection: SqlConnection, message: MessageId) -> list[OutboxRow]:
@@ -256,6 +267,10 @@ class SqlOutbox:
     async def trying(self, row: OutboxId, *, attempts: int | None = None) -> None:
         """Record that a reply is about to leave."""
         await self._writer.run(lambda tx: trying(tx, row, attempts))
+
+    async def let_go(self, rows: Collection[OutboxId] | None = None) -> None:
+        """Let other daemons try replies that this one has claimed."""
+        await self._writer.run(lambda tx: let_go(tx, rows), is_durable=False)
 
     async def list(self, *, state: str = "") -> Sequence[OutboxRow]:
         """Return the newest replies."""
