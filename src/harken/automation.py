@@ -87,6 +87,7 @@ class Order:
     timeout: timedelta
     max_turns: int
     has_reply: bool = False  # its answer goes back to the channel
+    machine: str = ""  # where it is run; any that has the agent and the folder when empty
 
 
 def consent(agent: str, folder: str, tools: Sequence[str]) -> str:
@@ -182,6 +183,7 @@ class Run:
     denied: tuple[str, ...] = ()  # each call that it was denied: the tool, and what it was about
     answer: str = ""
     reason: str = ""  # why it failed or was ended
+    machine: str = ""  # the other machine that has its folder; empty: this one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,6 +315,7 @@ class Rule:
     has_reply: bool = False
     quiet_hours: QuietHours | None = None
     mailbox: str = INBOX  # `*`: any
+    machine: str = ""  # where it is run; empty: any that has the agent and the folder
 
     @property
     def allowed(self) -> tuple[str, ...]:

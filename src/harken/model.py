@@ -321,6 +321,7 @@ class Task:
     """A piece of work with its own folder, mailbox and session; `peers` are the tasks it is linked to.
 
     `branch` and `repo` are empty for a folder that is not a git work tree; `has_worktree` says that Harken made it.
+    `machine` is the other machine that has the folder; empty: this one.
     """
 
     id: TaskId
@@ -334,6 +335,7 @@ class Task:
     started_at: datetime | None = None
     done_at: datetime | None = None
     peers: tuple[TaskId, ...] = ()
+    machine: str = ""
 
     @property
     def mailbox(self) -> Mailbox:

@@ -25,6 +25,7 @@ from harken.store.contract.messages import Checkpoint
 from harken.testing import FakeClock
 from tests.contracts.leases import LIFE, take
 from tests.contracts.rules import ORDER
+from tests.contracts.runs import start
 from tests.contracts.store_suite import (
     AGENT,
     EVERYTHING,
@@ -41,6 +42,7 @@ from tests.contracts.store_suite import (
     place,
     texts,
 )
+from tests.contracts.tasks import task
 
 MANY = 50
 FEED = "teams", "chats"
@@ -321,6 +323,11 @@ class TwoOpenersSuite:
         with pytest.raises(Conflict):
             await second.outbox.trying(row.id, attempts=row.attempts)  # read before it was tried
         await first.outbox.trying(row.id, attempts=row.attempts + 1)
+        await second.outbox.let_go()
+        assert await second.outbox.due(10) == []
+        await first.outbox.let_go()
+        assert [each.tried_at for each in await second.outbox.due(10)] == [clock.now()], "it may have been sent"
+        await first.outbox.trying(row.id, attempts=row.attempts + 1)
         await first.outbox.sent(row.id, "up-1")
         with pytest.raises(Conflict):
             await second.outbox.trying(row.id, attempts=row.attempts + 1)
@@ -334,6 +341,19 @@ class TwoOpenersSuite:
         with pytest.raises(Conflict):
             await first.actions.refuse(action.id, "there is no agent")
         assert (await first.actions.get(action.id)).state is ActionState.REFUSED
+
+    async def test_a_folder_is_that_of_a_machine(self, first: Store, second: Store, clock: FakeClock) -> None:
+        """The same path is another folder on another machine: a task and a run in each, told of with its machine."""
+        for store, name in ((first, "here"), (second, "there")):
+            added = await store.tasks.add(task(name, "/w/shop"))
+            run = await start(store, clock, name, "/w/shop")
+            assert (added.machine, run.machine) == ("", "")
+            assert await store.runs.own_running() == [run]
+            with pytest.raises(Conflict):
+                await store.tasks.add(task(f"{name} again", "/w/shop"))
+        here, there = await first.tasks.list()
+        assert (here.machine, there.machine != "") == ("", True)
+        assert [bool(run.machine) for run in await first.runs.list(is_running=True)] == [True, False]
 
     async def test_changes_reach_the_other(self, first: Store, second: Store) -> None:
         """What is committed by one daemon is pushed, sent and run by the other without being asked for."""

@@ -54,7 +54,12 @@ def clock() -> FakeClock:
 def open_store(fresh: SchemaPool, tmp_path: Path, clock: FakeClock) -> OpenStore:
     """Open the same schema each time, as another daemon."""
     daemons = count()
-    return lambda: open_schema(fresh.target_of(tmp_path), clock, daemon=f"{next(daemons)}")
+
+    def open_as_another() -> AbstractAsyncContextManager[Store]:
+        number = next(daemons)
+        return open_schema(fresh.target_of(tmp_path), clock, daemon=f"{number}", machine=f"machine {number}")
+
+    return open_as_another
 
 
 class TestPostgresTwoOpeners(TwoOpenersSuite):

@@ -23,7 +23,7 @@ from harken.cli.authority import refuse_agent
 from harken.cli.edge import become
 from harken.cli.invocation import Invocation
 from harken.cli.output import note_to_person
-from harken.cli.task_show import as_json, has_folder, missing_hint
+from harken.cli.task_show import as_json, has_folder, missing_hint, refuse_elsewhere
 from harken.control.client import DaemonClient, Result
 from harken.display import counted, one_line
 from harken.errors import Conflict, HarkenError, NotFound, UserError
@@ -104,6 +104,7 @@ def start_task(
     task = asked.ask("task_show", task=name)
     if task["state"] == "done":
         raise Conflict(f"Task {task['id']!r} is done.", 'Make another: harken task new "TITLE"')
+    refuse_elsewhere(task)
     if not has_folder(task):
         raise Conflict(f"The folder of task {task['id']!r} is missing: {task['dir']}", missing_hint(task))
     host = _host(asked, task, agent)
@@ -161,6 +162,8 @@ def finish_task(asked: Invocation, name: str, *, is_removed: bool | None) -> Non
     """Let a task be done. `is_removed`: what the person said about its worktree; None: they are asked."""
     with asked.daemon() as daemon:
         task = daemon.ask("task_show", task=name)
+        if task["has_worktree"]:
+            refuse_elsewhere(task)
         outlook = None
         if task["has_worktree"]:
             others = [each for each in daemon.ask("task_list")["tasks"] if each["id"] != task["id"]]
@@ -183,7 +186,9 @@ def remove_task(asked: Invocation, name: str) -> None:
     """Forget a task that is done, or whose folder is missing."""
     with asked.daemon() as daemon:
         task = daemon.ask("task_show", task=name)
-        is_lost = not has_folder(task)
+        if task["state"] != "done":
+            refuse_elsewhere(task)
+        is_lost = not has_folder(task) and not task["machine"]
         if task["state"] != "done" and not is_lost:
             raise Conflict(f"Task {task['id']!r} is not done.", f"End it first: harken task done {task['id']}")
         refused = daemon.ask("task_done", task=task["id"])["refused"] if task["state"] != "done" else 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from harken.cli.output import BOLD, DIM, NARROW, Screen, clock_time, cut
 from harken.control.client import Result
 from harken.display import one_line
+from harken.errors import Conflict
 from harken.hosts.registry import short, title_of
 
 TITLE_WIDTH = 40
@@ -16,7 +17,7 @@ GONE = "gone"
 
 def has_folder(task: Result) -> bool:
     """Whether a task's folder is there."""
-    return Path(task["dir"]).is_dir()
+    return not task["machine"] and Path(task["dir"]).is_dir()
 
 
 def as_json(task: Result) -> Result:
@@ -55,6 +56,12 @@ def show_task(screen: Screen, task: Result) -> None:
         screen.line("  " + screen.paint(screen.fit(_session(session), 2), DIM))
 
 
+def refuse_elsewhere(task: Result) -> None:
+    """Refuse what needs the folder of a task, where another machine has that."""
+    if task["machine"]:
+        raise Conflict(f"The folder of task {task['id']!r} is on {task['machine']}.", "Do it there.")
+
+
 def missing_hint(task: Result) -> str:
     """Return what helps with a task without its folder."""
     return f"Remove the task: harken task rm {task['id']}"
@@ -65,6 +72,8 @@ def _doing(task: Result) -> str:
 
 
 def _where(task: Result) -> str:
+    if task["machine"]:
+        return f"{task['machine']}:{task['dir']}"
     is_lost = not has_folder(task) and task["state"] != "done"
     return ("(missing) " if is_lost else "") + short(Path(task["dir"]))
 

@@ -331,7 +331,7 @@ class Daemon:
 @asynccontextmanager
 async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect = connect) -> AsyncIterator[Daemon]:
     """Open the store that is configured and join the parts over it."""
-    async with _composed(home, settings, home_store(home, settings.store, clock, opener, os.environ)) as daemon:
+    async with _composed(home, settings, home_store(home, settings, clock, opener, os.environ)) as daemon:
         yield daemon
 
 
@@ -356,9 +356,8 @@ async def _composed(home: Home, settings: Settings, stored: HomeStore) -> AsyncI
         agents = AgentProcesses(home.run_dir / "agents.json")
         inbox.sessions.observe(lambda: agents.note(inbox.sessions.live()))
         inbox.sessions.observe(ticker.poke)
-        rule_wiring = join(
-            home, settings.runs, store, clock, agents=agents, bounds=bounds, tool_server=sources.tool_server
-        )
+        rules_here = partial(join, home, settings.runs, store, clock, here=stored.here)
+        rule_wiring = rules_here(agents=agents, bounds=bounds, tool_server=sources.tool_server)
         await rule_wiring.begin()
         questions = Questions(store, clock)
         wiring = SessionWiring(inbox, store, clock, bells, reading_of, questions=questions, naming=agents.name_task)
@@ -389,7 +388,7 @@ async def _composed(home: Home, settings: Settings, stored: HomeStore) -> AsyncI
                 counters=counters,
                 readiness=Readiness(store.health.check_writable),
                 leader=Leadership(store, clock, stored.daemon) if stored.is_shared else ALONE,
-                neighbours=_neighbours(stored, store, inbox.sessions, settings),
+                neighbours=_neighbours(stored, store, inbox.sessions),
                 started_at=clock.now(),
             )
         finally:
@@ -398,11 +397,10 @@ async def _composed(home: Home, settings: Settings, stored: HomeStore) -> AsyncI
             await sources.close()
 
 
-def _neighbours(stored: HomeStore, store: Store, sessions: Sessions, settings: Settings) -> upkeep.Neighbours | None:
+def _neighbours(stored: HomeStore, store: Store, sessions: Sessions) -> upkeep.Neighbours | None:
     if not stored.is_shared:
         return None
-    machine = upkeep.machine_name(settings)
-    return upkeep.Neighbours(store, sessions, stored.clock, machine=machine, daemon=stored.daemon)
+    return upkeep.Neighbours(store, sessions, stored.clock, machine=stored.here.name, daemon=stored.daemon)
 
 
 async def _inherit(wiring: SessionWiring, files: SessionFiles) -> None:
@@ -426,7 +424,7 @@ def _after_commit(journal: Journal, ticker: Ticker, counters: EventCounters, bel
 async def serve(home: Home, settings: Settings, *, opener: Connect = connect) -> None:
     """Run the daemon until SIGTERM or SIGINT. The caller holds the home's lock."""
     home.down_file.unlink(missing_ok=True)
-    stored = home_store(home, settings.store, SystemClock(), opener, os.environ)
+    stored = home_store(home, settings, SystemClock(), opener, os.environ)
     is_told = False
     while not is_told:
         is_open = False

@@ -9,6 +9,7 @@ have ended. Where no other daemon can have the store, a `SoleLeader` runs every 
 from __future__ import annotations
 
 import logging
+import platform
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -28,6 +29,21 @@ LIFE: Final = timedelta(seconds=15)
 MARGIN: Final = timedelta(seconds=1)  # so much before its end a lease is not relied on any more
 SHORTEST_SECONDS: Final = 0.05
 RESIGN_SECONDS: Final = 2.0
+UNNAMED: Final = "this machine"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineInfo:
+    """The machine that this is: its name, and whether daemons of others share the store."""
+
+    name: str
+    is_shared: bool = False
+
+
+def machine_of(chosen: str, *, is_shared: bool) -> MachineInfo:
+    """Return what is known of this machine, under the name that was chosen or that of the host."""
+    return MachineInfo(chosen or platform.node() or UNNAMED, is_shared)
+
 
 LedLoop = Callable[[], Awaitable[None]]
 
@@ -48,7 +64,7 @@ class Leader(Protocol):
         ...
 
     def elsewhere(self, name: str) -> str:
-        """Return the daemon that has a lease, if it is another one."""
+        """Return the machine of the daemon that has a lease, if it is another one."""
         ...
 
 
@@ -77,7 +93,7 @@ class _Duty:
     name: str
     lease: Lease | None = None
     until: datetime | None = None  # by then the loops have been told to end
-    holder: str = ""  # the daemon that has it, as far as is known
+    holder: str = ""  # the machine of the daemon that has it, as far as is known
     free_at: datetime | None = None  # then its lease ends
     loops: int = 0
     scopes: set[anyio.CancelScope] = field(default_factory=set)
@@ -92,12 +108,12 @@ class _Duty:
         """Let loops run under a lease; those of an earlier tenure end."""
         if self.fence != lease.fence:
             self.lose()
-        self.lease, self.until, self.holder, self.free_at = lease, until, lease.holder, None
+        self.lease, self.until, self.holder, self.free_at = lease, until, lease.machine, None
         self.is_held.set()
 
     def lose(self, to: Lease | None = None) -> None:
         """End the loops; another daemon has the lease, if that is known."""
-        self.holder, self.free_at = ("", None) if to is None else (to.holder, to.expires_at)
+        self.holder, self.free_at = ("", None) if to is None else (to.machine or to.holder, to.expires_at)
         if self.lease is not None:
             _log.info("%s is led by another daemon, or will be", self.name)
             self.lease = self.until = None
@@ -120,7 +136,7 @@ class Leadership:
         self._wanted = Signal()
 
     def elsewhere(self, name: str) -> str:
-        """Return the daemon that has a lease which this one wants, if it is another one, as far as is known."""
+        """Return the machine of the daemon that has a lease which this one wants, as far as is known."""
         duty = self._duties.get(name)
         return "" if duty is None or duty.lease is not None else duty.holder
 

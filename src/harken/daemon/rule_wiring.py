@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from harken.automation import Order, Run, consent
+from harken.automation import Order, Rule, Run, consent
 from harken.clock import Clock
 from harken.config.home import Home
 from harken.config.secrets import env_values
 from harken.config.settings import RunSettings
 from harken.daemon.callers import AgentProcesses
-from harken.daemon.leadership import ALONE, Leader
+from harken.daemon.leadership import ALONE, Leader, MachineInfo
 from harken.daemon.supervisor import Supervisor, contain
 from harken.errors import HarkenError
 from harken.git.repository import file_starts_nothing
 from harken.hosts.held import held_paths
 from harken.hosts.registry import host_title, sandboxes, short
-from harken.inbox.automation import AgentFit, Automation, FitOf
+from harken.inbox.automation import AgentFit, Automation, FitOf, UsualPlace
 from harken.inbox.caller import Bounds, check_answerable
 from harken.ingest.sanitise import visible
 from harken.model import RULES, RUN
@@ -70,8 +70,9 @@ def join(
     agents: AgentProcesses,
     bounds: Bounds,
     tool_server: Callable[[str], ToolServerAddress | None],
+    here: MachineInfo,
 ) -> RuleWiring:
-    """Join rules and runs over a store."""
+    """Join rules and runs over a store, which daemons of other machines may share."""
     environ = _environment(home)
     # Looked for when something is to be run: most daemons never do.
     choosing = HostChooser(cache(sandboxes), _servers(tool_server), environ, preferred=settings.agent)
@@ -80,7 +81,12 @@ def join(
         chosen = choosing.choose(agent, tools)
         return AgentFit(chosen.sandbox.host if chosen.sandbox else "", chosen.refusal)
 
-    book = RuleBook(home.triggers_file, clock, unable=lambda rule: fit_of(rule.agent, rule.allowed).refusal)
+    def unable(rule: Rule) -> str:
+        # What another machine can do is not known here.
+        is_elsewhere = here.is_shared and rule.machine != here.name
+        return "" if is_elsewhere else fit_of(rule.agent, rule.allowed).refusal
+
+    book = RuleBook(home.triggers_file, clock, unable=unable)
     judge = RuleJudge(store, book, clock)
     runner = RunExecutor(
         store,
@@ -92,6 +98,8 @@ def join(
             folders=RunFolders(home.runs_dir, file_starts_nothing, held_paths()),
             kept_out=(home.path, home.triggers_file, home.config_file, home.env_file, home.token_file),
             workdir=settings.workdir,
+            machine=here.name,
+            is_shared=here.is_shared,
         ),
         clock,
         environ=environ,
@@ -107,7 +115,7 @@ def join(
         runs=runner,
         fit_of=fit_of,
         announcers=bounds.announcers,
-        usual_folder=settings.workdir,
+        usual=UsualPlace(settings.workdir, here.name if here.is_shared else ""),
     )
     return RuleWiring(judge=judge, runner=runner, automation=automation, fit_of=fit_of, usual_folder=settings.workdir)
 

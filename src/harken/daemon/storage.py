@@ -25,9 +25,10 @@ from harken import __version__
 from harken.clock import Clock, ServerClock
 from harken.config.home import Home, home_id, write_private
 from harken.config.load import target_of
-from harken.config.settings import Settings, StoreSettings
+from harken.config.settings import Settings
 from harken.config.values import without_password
 from harken.daemon import http
+from harken.daemon.leadership import MachineInfo, machine_of
 from harken.daemon.listener import Listener, Ownership, announce, open_endpoint
 from harken.errors import HarkenError, UserError
 from harken.memory import json_bytes
@@ -75,6 +76,11 @@ class HomeStore(Protocol):
         ...
 
     @property
+    def here(self) -> MachineInfo:
+        """The machine that this is, as the daemons of others know it."""
+        ...
+
+    @property
     def daemon(self) -> str:
         """Who the daemon of this home is among them; empty where there are none."""
         ...
@@ -91,11 +97,14 @@ class HomeStore(Protocol):
 
 
 def home_store(
-    home: Home, settings: StoreSettings, clock: Clock, opener: Connect, environ: Mapping[str, str]
+    home: Home, configured: Settings, clock: Clock, opener: Connect, environ: Mapping[str, str]
 ) -> HomeStore:
     """Return the store that is configured; raises `UserError` for one that cannot be had."""
-    target = target_of(home, settings, environ)
-    return EmbeddedStore(home, clock, opener) if target is None else SharedStore(home, ServerClock(clock), target)
+    machine = configured.daemon.machine
+    target = target_of(home, configured.store, environ)
+    if target is None:
+        return EmbeddedStore(home, clock, opener, machine_of(machine, is_shared=False))
+    return SharedStore(home, ServerClock(clock), target, machine_of(machine, is_shared=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +114,7 @@ class EmbeddedStore:
     home: Home
     clock: Clock
     opener: Connect
+    here: MachineInfo
     name: str = EMBEDDED
     is_shared: bool = False
     daemon: str = ""
@@ -139,10 +149,11 @@ class SharedStore:
 
     is_shared = True
 
-    def __init__(self, home: Home, clock: ServerClock, target: PostgresTarget) -> None:
+    def __init__(self, home: Home, clock: ServerClock, target: PostgresTarget, here: MachineInfo) -> None:
         self.clock = clock
         self.name = without_password(target.url)
         self.daemon = home_id(home)
+        self.here = here
         self._home = home
         self._target = target
 
@@ -157,6 +168,7 @@ class SharedStore:
             self._target,
             self.clock,
             daemon=self.daemon,
+            machine=self.here.name,
             after_commit=after_commit,
             before_commit=before_commit,
             observe=self.clock.observe,

@@ -5,7 +5,6 @@ Where daemons share a store, also what each of them tells the others, and hears 
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -200,8 +199,3 @@ def _reports(text: str) -> Sequence[SessionReport]:
         return msgspec.json.decode(text, type=list[SessionReport])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ()
-
-
-def machine_name(settings: Settings) -> str:
-    """Return what this machine is called."""
-    return settings.daemon.machine or platform.node() or "this machine"

@@ -191,6 +191,17 @@ class RunCard:
     changes: FolderChanges | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class UsualPlace:
+    """Where what names no place is run: the folder that you chose, and this machine, where others share the store."""
+
+    folder: str = ""
+    machine: str = ""
+
+
+USUAL: Final = UsualPlace()
+
+
 class Automation:
     """The use cases of rules, actions and runs. One per daemon."""
 
@@ -204,10 +215,11 @@ class Automation:
         runs: Runs,
         fit_of: FitOf,
         announcers: Collection[str] = (),
-        usual_folder: str = "",
+        usual: UsualPlace = USUAL,
     ) -> None:
         self._store = store
-        self._usual_folder = usual_folder
+        self._machine = usual.machine
+        self._usual_folder = usual.folder
         self._book = book
         self._judge = judge
         self._runs = runs
@@ -408,9 +420,11 @@ class Automation:
             timeout=base.timeout if base else DEFAULT_TIMEOUT,
             max_turns=base.max_turns if base else DEFAULT_TURNS,
             has_reply=base.has_reply if base else False,
+            # Where you are: so is the folder that you mean.
+            machine=(base.machine if base and not wish.workdir else "") or self._machine,
         )
         fit = self._fit_of(order.agent, order.tools)
-        if fit.refusal:
+        if fit.refusal and order.machine == self._machine:
             raise Forbidden(f"No agent can run this: {fit.refusal.rstrip('.')}.", "Name other tools, or another agent.")
         return await self._told(await self._store.actions.add(message.id, order, caller.sender.label, key=key))
 

@@ -19,7 +19,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from harken.clock import Clock
-from harken.errors import NotFound, Unavailable, UserError
+from harken.errors import Conflict, NotFound, Unavailable, UserError
 from harken.inbox.caller import (
     NO_SESSION,
     Bounds,
@@ -179,6 +179,8 @@ class Inbox:
             raise UserError("Only a task has a folder for files.", "Name a task: --to task:ID")
         if not text.strip():
             raise UserError("A message needs a text.", 'Say something: harken send "the build is red"')
+        if task.machine:
+            raise Conflict(f"The folder of task {task.id!r} is on {task.machine}.", "Send it from there, or in parts.")
         return await anyio.to_thread.run_sync(write_text, task.dir, text, self._clock.now().date())
 
     def check_prompt(self, text: str) -> None:

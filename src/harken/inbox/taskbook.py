@@ -48,7 +48,7 @@ class TaskBook:
             tasks = await self._stored.list(with_done=True)
             self._tasks, self._used = {task.id: task for task in tasks}, used
             # The innermost folder first: a task inside another's folder is the one that is meant.
-            folders = [(PurePath(task.dir), task) for task in tasks if task.done_at is None]
+            folders = [(PurePath(task.dir), task) for task in tasks if task.done_at is None and not task.machine]
             self._folders = sorted(folders, key=lambda pair: len(pair[0].parts), reverse=True)
 
     def every(self) -> Collection[Task]:

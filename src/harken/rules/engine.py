@@ -187,4 +187,5 @@ def _order(rule: Rule, message: Message, nonce: str) -> Order:
         timeout=rule.timeout,
         max_turns=rule.max_turns,
         has_reply=rule.has_reply,
+        machine=rule.machine,
     )

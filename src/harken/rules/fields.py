@@ -180,7 +180,7 @@ def quiet_hours(value: object) -> QuietHours | None:
 
 KEYS: Final = (
     "name", "server", "channel", "contentRegex", "mode", "prompt", "tools", "rateLimit", "dedupWindow",
-    "agent", "workdir", "trust", "timeout", "maxTurns", "reply", "quietHours", "mailbox",
+    "agent", "workdir", "trust", "timeout", "maxTurns", "reply", "quietHours", "mailbox", "machine",
 )  # fmt: skip
 MIN_TRUST: Final[Mapping[Mode, Trust]] = {Mode.AUTO: Trust.KNOWN}
 """The least trust of a sender where a rule names none; unknown for the other modes."""

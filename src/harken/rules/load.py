@@ -111,6 +111,7 @@ class _RuleReader:
             has_reply=self._field("reply", fields.truth, default=False),
             quiet_hours=self._field("quietHours", fields.quiet_hours, None),
             mailbox=self._field("mailbox", fields.line, "") or INBOX,
+            machine=self._field("machine", fields.line, ""),
         )
         self._needs(rule, self._meant_mode(mode))
         return rule

@@ -148,6 +148,7 @@ def _ours(agents: Sequence[str]) -> Json:
             "22:00-07:00",
         ),
         "mailbox": _short("The mailbox it is about, inbox without it; * is any.", "inbox", "*"),
+        "machine": _short("The machine that runs it. Empty: any that has the agent and the folder.", "buildbox"),
     }
 
 

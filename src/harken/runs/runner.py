@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -63,6 +64,7 @@ MAX_QUEUED: Final = 64
 MAX_RUNS_KEPT: Final = 5_000
 ABORTED_WITHIN_SECONDS: Final = 20.0
 MAX_ANSWERED_AGAIN: Final = 50
+LEFT_TO_OTHERS: Final = timedelta(minutes=1)  # so long an action waits for a machine that can run it
 
 
 class AgentRegistry(Protocol):
@@ -98,6 +100,8 @@ class RunPlaces:
     folders: RunFolders  # what became of them
     kept_out: tuple[Path, ...]  # Harken's own: no run may have any of it in its folder; the first is its home
     workdir: str = ""  # for rules that name none, if the person chose one
+    machine: str = ""  # what this machine is called
+    is_shared: bool = False  # daemons of other machines start runs too
 
 
 _Stamps = tuple[int, ...]  # when the files of a sign-in were changed last; 0 for one that is not there
@@ -168,6 +172,8 @@ class RunExecutor:
         """End a run that is going on. Raises `Conflict` for one that is over."""
         live = self._live.get(run.id)
         if live is None:
+            if run.state is RunState.RUNNING and run.machine:
+                raise Conflict(f"The run {run.id} is on {run.machine}.", "End it there.")
             raise Conflict(f"The run {run.id} is over: {run.state.value}.", f"See it with: harken run show {run.id}")
         live.aborted_by = by
         live.scope.cancel()
@@ -187,7 +193,7 @@ class RunExecutor:
 
     async def _recover(self) -> None:
         """Let the runs of an earlier daemon be interrupted, and end what is left of them."""
-        for run in await self._store.runs.list(is_running=True):
+        for run in await self._store.runs.own_running():
             if run.id in self._live:
                 continue
             leader = self._registry.left_over(run.id)
@@ -216,6 +222,8 @@ class RunExecutor:
         for action in reversed(await self._store.actions.list([ActionState.QUEUED], limit=MAX_QUEUED)):
             if is_paused and action.rule:
                 continue  # what the person asks for by hand is no rule's doing
+            if self._is_of_another(action):
+                continue
             considered = anyio.Event()
             await self._contain(f"action {action.id}", self._consider(runs, action, considered))
             if not considered.is_set():
@@ -237,6 +245,8 @@ class RunExecutor:
         order = action.order
         if order is None:
             raise UserError("there is nothing to run")
+        if order.machine and order.machine != self._places.machine:
+            raise UserError(f"it is for the machine {order.machine}, and this is {self._places.machine}")
         chosen = self._choosing.choose(order.agent, order.tools)
         if chosen.sandbox is None:
             raise UserError(chosen.refusal)
@@ -248,7 +258,16 @@ class RunExecutor:
         ):
             await self._start(runs, action, order, chosen, folder)
 
+    def _is_of_another(self, action: Action) -> bool:
+        """Whether another machine is to run an action: it waits for the daemon there."""
+        wanted = action.order.machine if action.order is not None else ""
+        return self._places.is_shared and wanted not in ("", self._places.machine)
+
     async def _refuse(self, action: Action, reason: str) -> None:
+        is_named = action.order is not None and action.order.machine == self._places.machine
+        waited = self._clock.now() - (action.decided_at or action.created_at)
+        if self._places.is_shared and not is_named and waited < LEFT_TO_OTHERS:
+            return  # another machine may have the agent and the folder
         with suppress(Conflict, NotFound):
             await self._store.actions.refuse(action.id, reason)
 

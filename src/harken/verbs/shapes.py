@@ -180,6 +180,7 @@ def task(value: TaskProgress) -> dict[str, object]:
         "id": item.id,
         "title": item.title,
         "dir": item.dir,
+        "machine": item.machine,
         "branch": item.branch,
         "repo": item.repo,
         "agent": item.agent,

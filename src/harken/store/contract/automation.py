@@ -133,7 +133,7 @@ class RunStore(Protocol):
     async def start(self, run: Run) -> Run:
         """Store a run that begins: its action becomes `started`. Journals `run`.
 
-        Raises `Conflict` when the action is not queued, or another run is `running` in the same folder.
+        Raises `Conflict` when the action is not queued, or another run is `running` in the same folder of this machine.
         """
         ...
 
@@ -153,6 +153,10 @@ class RunStore(Protocol):
         self, *, is_running: bool | None = None, message: MessageId | None = None, limit: int = 200
     ) -> Sequence[Run]:
         """Return runs, newest first."""
+        ...
+
+    async def own_running(self, limit: int = 200) -> Sequence[Run]:
+        """Return the runs that this daemon has started, or an earlier life of it, and that are going on."""
         ...
 
     async def ancestry(self, messages: Collection[MessageId]) -> Mapping[MessageId, tuple[str, ...]]:

@@ -30,6 +30,7 @@ class Lease:
     holder: str  # the daemon, by the id of its home
     fence: int
     expires_at: datetime
+    machine: str = ""  # of the daemon
 
 
 class OldFence(Conflict):

@@ -14,7 +14,8 @@ class TaskStore(Protocol):
     async def add(self, task: Task, peers: Collection[TaskId] = ()) -> Task:
         """Store a new task, linked to others, and give its consumer the mailbox from its first message.
 
-        Raises `Conflict` when the id was used before or an open task has the folder, `NotFound` for an unknown peer.
+        Raises `Conflict` when the id was used before or an open task of this machine has the folder, `NotFound` for an
+        unknown peer. A task is told with its machine where that is another one.
         """
         ...
 

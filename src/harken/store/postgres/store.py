@@ -282,16 +282,17 @@ async def open_store(
     clock: Clock,
     *,
     daemon: str,
+    machine: str = "",
     after_commit: AfterCommit = nothing_after,
     before_commit: BeforeCommit = nothing_before,
     observe: Callable[[datetime], None] | None = None,
 ) -> AsyncIterator[SqlStore]:
     """Open the store, creating it when there is none; close it with every write finished.
 
-    `daemon` is who opens it, by the id of its home. `observe` is told the time by the clock of the server, with every
-    transaction: by that clock all daemons agree.
+    `daemon` is who opens it, by the id of its home, on a `machine` of this name. `observe` is told the time by the
+    clock of the server, with every transaction: by that clock all daemons agree.
     """
-    opening, held = secrets.token_hex(8), StoreHolder(daemon, known={})
+    opening, held = secrets.token_hex(8), StoreHolder(daemon, {}, machine)
     waiting = WaitingReaders()
     with translated():
         database = PostgresDatabase(target, opening, observe)

@@ -24,15 +24,17 @@ from harken.store.sql.writer import Writer
 # The fence of a new row is the one after that which was held, so that it tells a renewal from a new tenure.
 # A lease that ends later than any that is made out now was made out by a clock that was set back since: it is over.
 TAKE: Final = for_rows(
-    "INSERT INTO leases (name, holder, fence, expires_at)",
-    "(?, ?, ?, ?)",
+    "INSERT INTO leases (name, holder, fence, expires_at, machine)",
+    "(?, ?, ?, ?, ?)",
     """ON CONFLICT (name) DO UPDATE SET
     fence = iif(leases.holder = excluded.holder AND leases.fence + 1 = excluded.fence, leases.fence, leases.fence + 1),
-    holder = excluded.holder, expires_at = excluded.expires_at
+    holder = excluded.holder, expires_at = excluded.expires_at, machine = excluded.machine
 WHERE leases.holder = excluded.holder OR leases.expires_at <= ? OR leases.expires_at > ?""",
 )
-NAMED: Final = "SELECT name, holder, fence, expires_at FROM leases WHERE name IN (SELECT value FROM json_each(?))"
-ALL: Final = "SELECT name, holder, fence, expires_at FROM leases ORDER BY name"
+NAMED: Final = (
+    "SELECT name, holder, fence, expires_at, machine FROM leases WHERE name IN (SELECT value FROM json_each(?))"
+)
+ALL: Final = "SELECT name, holder, fence, expires_at, machine FROM leases ORDER BY name"
 # The next fence already: what is still written under this one comes too late.
 RESIGN: Final = """
 UPDATE leases SET fence = fence + 1, expires_at = ? WHERE name = ? AND holder = ? AND fence = ?
@@ -43,7 +45,7 @@ def take(tx: Transaction, names: Collection[str], life: timedelta, held: Collect
     """Take or renew leases for the daemon that has the store open."""
     fences = {lease.name: lease.fence for lease in held}
     until = to_micros(tx.now + life)
-    rows = [(name, tx.holder.daemon, fences.get(name, 0) + 1, until) for name in names]
+    rows = [(name, tx.holder.daemon, fences.get(name, 0) + 1, until, tx.holder.machine) for name in names]
     over = tx.now_micros, to_micros(tx.now + 2 * life)
     for start in range(0, len(rows), MAX_ROWS_AT_ONCE):
         some = rows[start : start + MAX_ROWS_AT_ONCE]
@@ -65,8 +67,8 @@ def every(connection: SqlConnection) -> list[Lease]:
 
 
 def _lease(row: SqlRow) -> Lease:
-    name, holder, fence, expires_at = row
-    return Lease(name=name, holder=holder, fence=fence, expires_at=from_micros(expires_at))
+    name, holder, fence, expires_at, machine = row
+    return Lease(name=name, holder=holder, fence=fence, expires_at=from_micros(expires_at), machine=machine)
 
 
 class SqlLeases:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +19,7 @@ from harken.store.sql import actions
 from harken.store.sql.transaction import (
     Readers,
     SqlConnection,
+    StoreHolder,
     Transaction,
     encode_json,
     from_micros,
@@ -29,18 +31,19 @@ from harken.store.sql.writer import Writer
 
 COLUMNS = (
     "id, action, rule, message, agent, workdir, tools, state, started_at, pid, leftover, ended_at, exit_code, turns, "
-    "denied, answer, reason"
+    "denied, answer, reason, machine"
 )
 INSERT = f"""
-INSERT INTO runs ({COLUMNS}, ancestry) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO runs ({COLUMNS}, ancestry, daemon) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _SELECT = f"SELECT {COLUMNS} FROM runs"
 BY_ID = f"{_SELECT} WHERE id = ?"
 BY_BEGINNING = f"{_SELECT} WHERE id >= ? AND id < ? LIMIT 2"
-IN_FOLDER = "SELECT id FROM runs WHERE workdir = ? AND workdir <> '' AND state = 'running'"
+IN_FOLDER = "SELECT id FROM runs WHERE machine = ? AND workdir = ? AND workdir <> '' AND state = 'running'"
 NEWEST = f"{_SELECT} ORDER BY n DESC LIMIT ?"
 # Few run at a time: found by their own index and sorted, not by walking back through all that ended.
 NEWEST_RUNNING = f"{_SELECT} WHERE state = 'running' ORDER BY +n DESC LIMIT ?"
+OWN_RUNNING = f"{_SELECT} WHERE state = 'running' AND daemon = ? ORDER BY +n DESC LIMIT ?"
 NEWEST_ENDED = f"{_SELECT} WHERE state <> 'running' ORDER BY n DESC LIMIT ?"
 NEWEST_OF_MESSAGE = f"""
 {_SELECT} WHERE message = ? AND (CAST(? AS BIGINT) IS NULL OR iif(state = 'running', 1, 0) = ?) ORDER BY n DESC LIMIT ?
@@ -76,14 +79,15 @@ def start(tx: Transaction, run: Run) -> Run:
     if tx.execute(BY_ID, (run.id,)).fetchone():
         raise Conflict(f"There is a run {run.id[:80]!r} already.", "Give it another id.")
     actions.must_be_queued(tx, run.action)
-    if other := tx.execute(IN_FOLDER, (run.workdir,)).fetchone():
+    if other := tx.execute(IN_FOLDER, (tx.holder.machine, run.workdir)).fetchone():
         raise Conflict(f"Run {other[0]} is in the same folder.", "Wait until it is over.")
     rules = (run.rule, *ancestry(tx.connection, [run.message])[run.message])
     tx.execute(
         INSERT,
         (run.id, run.action, run.rule, run.message, run.agent, run.workdir, encode_json(run.tools), run.state.value,
          to_micros(run.started_at), run.pid, encode_json(run.leftover), optional_micros(run.ended_at), run.exit_code,
-         run.turns, encode_json(run.denied), run.answer, run.reason, encode_json(rules)),
+         run.turns, encode_json(run.denied), run.answer, run.reason, tx.holder.machine, encode_json(rules),
+         tx.holder.daemon),
     )  # fmt: skip
     actions.start(tx, run.action, run.id)
     _changed(tx, run)
@@ -167,19 +171,21 @@ def _from_row(row: Sequence[Any]) -> Run:
         denied=_texts(row[14]),
         answer=row[15],
         reason=row[16],
+        machine=row[17],
     )
 
 
 class SqlRuns:
     """The contract of `RunStore`."""
 
-    def __init__(self, writer: Writer, readers: Readers) -> None:
+    def __init__(self, writer: Writer, readers: Readers, holder: StoreHolder) -> None:
         self._writer = writer
         self._readers = readers
+        self._holder = holder
 
     async def start(self, run: Run) -> Run:
         """Store a run that begins."""
-        return await self._writer.run(lambda tx: start(tx, run))
+        return self._from_here(await self._writer.run(lambda tx: start(tx, run)))
 
     async def began(self, run: RunId, pid: int) -> None:
         """Note the process group of a run."""
@@ -187,17 +193,28 @@ class SqlRuns:
 
     async def end(self, run: RunId, how: RunEnd) -> Run:
         """Store how a run ended."""
-        return await self._writer.run(lambda tx: end(tx, run, how))
+        return self._from_here(await self._writer.run(lambda tx: end(tx, run, how)))
 
     async def get(self, ref: str) -> Run:
         """Return a run."""
-        return await self._readers.run(lambda db: find(db, ref))
+        return self._from_here(await self._readers.run(lambda db: find(db, ref)))
 
     async def list(
         self, *, is_running: bool | None = None, message: MessageId | None = None, limit: int = 200
     ) -> Sequence[Run]:
         """Return runs, newest first."""
-        return await self._readers.run(lambda db: newest(db, is_running=is_running, message=message, limit=limit))
+        found = await self._readers.run(lambda db: newest(db, is_running=is_running, message=message, limit=limit))
+        return [self._from_here(run) for run in found]
+
+    async def own_running(self, limit: int = 200) -> Sequence[Run]:
+        """Return the runs of this daemon that are going on."""
+        daemon = self._holder.daemon
+        return await self._readers.run(
+            lambda db: [self._from_here(_from_row(row)) for row in db.execute(OWN_RUNNING, (daemon, limit))]
+        )
+
+    def _from_here(self, run: Run) -> Run:
+        return replace(run, machine=self._holder.other(run.machine)) if run.machine else run
 
     async def ancestry(self, messages: Collection[MessageId]) -> Mapping[MessageId, tuple[str, ...]]:
         """Return the rules that led by a run to messages."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,15 +12,16 @@ from harken.model import TASK, Mailbox, Task, TaskId
 from harken.store.contract.events import RECOVERY
 from harken.store.sql.enrollment import enroll
 from harken.store.sql.offers import advance
-from harken.store.sql.transaction import Readers, SqlConnection, Transaction, from_micros, optional_moment
+from harken.store.sql.transaction import Readers, SqlConnection, StoreHolder, Transaction, from_micros, optional_moment
 from harken.store.sql.writer import Writer
 
-COLUMNS = "id, title, dir, repo, branch, agent, has_worktree, created_at, started_at, done_at"
+COLUMNS = "id, title, dir, repo, branch, agent, has_worktree, created_at, started_at, done_at, machine"
 INSERT = """
-INSERT INTO tasks (id, title, dir, repo, branch, agent, has_worktree, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO tasks (id, title, dir, repo, branch, agent, has_worktree, created_at, machine)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 USED = "SELECT 1 FROM tasks WHERE id = ?"
-IN_FOLDER = "SELECT id FROM tasks WHERE dir = ? AND done_at IS NULL"
+IN_FOLDER = "SELECT id FROM tasks WHERE machine = ? AND dir = ? AND done_at IS NULL"
 BY_ID = f"SELECT {COLUMNS} FROM tasks WHERE id = ? AND removed_at IS NULL"
 ALL = f"SELECT {COLUMNS} FROM tasks WHERE removed_at IS NULL AND (? <> 0 OR done_at IS NULL) ORDER BY n"
 IDS = "SELECT id FROM tasks"
@@ -55,10 +57,10 @@ def add(tx: Transaction, task: Task, peers: Collection[TaskId]) -> Task:
         raise Conflict(
             f"The id {task.id!r} is or was used by a task.", "Choose another id: harken task new TITLE --id ID"
         )
-    if other := tx.execute(IN_FOLDER, (task.dir,)).fetchone():
+    if other := tx.execute(IN_FOLDER, (tx.holder.machine, task.dir)).fetchone():
         raise Conflict(f"The folder belongs to task {other[0]!r}.", f"End that first: harken task done {other[0]}")
     row = (task.id, task.title, task.dir, task.repo, task.branch, task.agent, task.has_worktree, tx.now_micros)
-    tx.execute(INSERT, row)
+    tx.execute(INSERT, (*row, tx.holder.machine))
     for peer in peers:
         _stored(tx.connection, peer)
         tx.execute(LINK, pair(task.id, peer))
@@ -161,6 +163,7 @@ def _task(row: Sequence[Any], peers: Sequence[TaskId]) -> Task:
         created_at=from_micros(row[7]),
         started_at=optional_moment(row[8]),
         done_at=optional_moment(row[9]),
+        machine=row[10],
         peers=tuple(peers),
     )
 
@@ -181,21 +184,26 @@ def pair(task: TaskId, other: TaskId) -> tuple[str, str]:
 class SqlTasks:
     """The contract of `TaskStore`."""
 
-    def __init__(self, writer: Writer, readers: Readers) -> None:
+    def __init__(self, writer: Writer, readers: Readers, holder: StoreHolder) -> None:
         self._writer = writer
         self._readers = readers
+        self._holder = holder
 
     async def add(self, task: Task, peers: Collection[TaskId] = ()) -> Task:
         """Store a new task."""
-        return await self._writer.run(lambda tx: add(tx, task, peers))
+        return self._from_here(await self._writer.run(lambda tx: add(tx, task, peers)))
 
     async def get(self, task: TaskId) -> Task:
         """Return a task."""
-        return await self._readers.run(lambda db: find(db, task))
+        return self._from_here(await self._readers.run(lambda db: find(db, task)))
 
     async def list(self, *, with_done: bool = False) -> Sequence[Task]:
         """Return the tasks."""
-        return await self._readers.run(lambda db: every(db, with_done=with_done))
+        found = await self._readers.run(lambda db: every(db, with_done=with_done))
+        return [self._from_here(task) for task in found]
+
+    def _from_here(self, task: Task) -> Task:
+        return replace(task, machine=self._holder.other(task.machine)) if task.machine else task
 
     async def ids(self) -> Sequence[TaskId]:
         """Return every id that was ever used."""

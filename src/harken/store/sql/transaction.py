@@ -211,6 +211,11 @@ class StoreHolder:
 
     daemon: str = ""
     known: dict[tuple[str, str], str] | None = None
+    machine: str = ""
+
+    def other(self, machine: str) -> str:
+        """Return a machine if it is another one than that of this daemon; empty: it is the same, or the only one."""
+        return "" if self.known is None or machine == self.machine else machine
 
 
 ALONE: Final = StoreHolder()

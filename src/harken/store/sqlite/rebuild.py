@@ -284,7 +284,7 @@ class Rebuild:
             case "created" if RECOVERY in said:
                 had = said[RECOVERY]
                 row = (had["dir"], had["repo"], had["branch"], had["agent"], bool(had["has_worktree"]))
-                tx.execute(tasks.INSERT, (task, said["title"], *row, tx.now_micros))
+                tx.execute(tasks.INSERT, (task, said["title"], *row, tx.now_micros, tx.holder.machine))
                 for peer in said["peers"]:
                     tx.execute(tasks.LINK, tasks.pair(task, TaskId(peer)))
             case "created":

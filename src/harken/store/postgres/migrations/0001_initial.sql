@@ -192,10 +192,11 @@ CREATE TABLE tasks (
     created_at   BIGINT NOT NULL,
     started_at   BIGINT,
     done_at      BIGINT,
-    removed_at   BIGINT
+    removed_at   BIGINT,
+    machine      TEXT COLLATE "C" NOT NULL DEFAULT ''  -- which has its folder
 );
 -- One folder, one open task: whose consumer a session is follows from where it runs.
-CREATE UNIQUE INDEX tasks_by_dir ON tasks (dir) WHERE done_at IS NULL;
+CREATE UNIQUE INDEX tasks_by_dir ON tasks (machine, dir) WHERE done_at IS NULL;
 
 -- A link is one row, the smaller id first.
 CREATE TABLE task_links (
@@ -299,10 +300,12 @@ CREATE TABLE runs (
     denied     TEXT COLLATE "C" NOT NULL,
     answer     TEXT COLLATE "C" NOT NULL,
     reason     TEXT COLLATE "C" NOT NULL,
-    ancestry   TEXT COLLATE "C" NOT NULL          -- its rule, then those that led to its message: a chain outlives its messages
+    ancestry   TEXT COLLATE "C" NOT NULL,         -- its rule, then those that led to its message: a chain outlives its messages
+    machine    TEXT COLLATE "C" NOT NULL DEFAULT '',  -- which has its folder
+    daemon     TEXT COLLATE "C" NOT NULL DEFAULT ''   -- which has started it, and sees it to its end
 );
 -- One run per folder at a time, whoever starts it.
-CREATE UNIQUE INDEX runs_by_folder ON runs (workdir) WHERE state = 'running' AND workdir <> '';
+CREATE UNIQUE INDEX runs_by_folder ON runs (machine, workdir) WHERE state = 'running' AND workdir <> '';
 CREATE INDEX runs_running ON runs (message) WHERE state = 'running';
 CREATE INDEX runs_by_message ON runs (message, n);
 
@@ -342,7 +345,8 @@ CREATE TABLE leases (
     name       TEXT COLLATE "C" PRIMARY KEY,
     holder     TEXT COLLATE "C" NOT NULL,
     fence      BIGINT NOT NULL,
-    expires_at BIGINT NOT NULL
+    expires_at BIGINT NOT NULL,
+    machine    TEXT COLLATE "C" NOT NULL DEFAULT ''  -- of the holder
 );
 
 -- What lets other machines in. Of the secret only a hash is here.
