@@ -8,8 +8,8 @@ that lets one daemon write at a time.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
@@ -26,12 +26,13 @@ from psycopg.types.string import StrDumper
 
 from harken.errors import HarkenError, Unavailable, UserError
 from harken.memory import out_of_memory
-from harken.store.sql.transaction import RETRY_SECONDS, Parameters, SqlRows, full, unspeakable
+from harken.store.sql.transaction import RETRY_SECONDS, Parameters, SqlRow, SqlRows, full, unspeakable
 
 OLDEST_SERVER: Final = 140_000
 APPLICATION: Final = "harken"
 LOCK_SPACE: Final = 0x4861726B  # ours among the advisory locks of a database
 MAX_PREPARED: Final = 500
+MAX_WAITING: Final = 100  # statements that are sent together
 SETTINGS: Final[Mapping[str, str]] = {
     "statement_timeout": "30s",
     "lock_timeout": "20s",
@@ -111,6 +112,7 @@ class _NumberedBool(Dumper):
 class _Statement:
     text: str
     names: tuple[str, ...]
+    is_writing: bool  # and nothing else
 
 
 @lru_cache(maxsize=2_000)
@@ -130,15 +132,50 @@ def _statement(sql: str) -> _Statement:
         return part if part.startswith("'") else ""
 
     text = _PARTS.sub(number, sql)
-    return _Statement(text, tuple(names) if any(names) else ())
+    is_writing = text.lstrip().startswith(("INSERT", "UPDATE", "DELETE")) and "RETURNING" not in text
+    return _Statement(text, tuple(names) if any(names) else (), is_writing)
+
+
+class WaitingStatement:
+    """A statement that only writes: it is sent with the next that is asked for something, or when it is asked."""
+
+    def __init__(self, send: Callable[[], object], statement: _Statement, values: Sequence[object]) -> None:
+        self.statement = statement
+        self.values = values
+        self.result: psycopg.Cursor[Any] | None = None
+        self._send = send
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows were changed."""
+        if self.result is None:
+            self._send()
+        if self.result is None:
+            raise psycopg.OperationalError("the statement was not sent")
+        return self.result.rowcount
+
+    def fetchone(self) -> SqlRow:
+        """Return None: it gives no rows."""
+        return None
+
+    def fetchall(self) -> list[SqlRow]:
+        """Return nothing."""
+        return []
+
+    def __iter__(self) -> Iterator[SqlRow]:
+        return iter(())
 
 
 class PostgresConnection:
-    """A connection that takes statements as SQLite's does. It is opened, and again, where a transaction begins."""
+    """A connection that takes statements as SQLite's does. It is opened, and again, where a transaction begins.
+
+    What only writes waits until something is asked: the trips to the server are what an append costs.
+    """
 
     def __init__(self, target: PostgresTarget) -> None:
         self._target = target
         self._connection: psycopg.Connection[Any] | None = None
+        self._waiting: list[WaitingStatement] = []
 
     @property
     def is_open(self) -> bool:
@@ -149,23 +186,52 @@ class PostgresConnection:
         """Run one statement."""
         if sql.startswith("BEGIN"):
             return self._begin(sql)
-        if self._connection is None:
-            raise psycopg.OperationalError("there is no connection")
         statement = _statement(sql)
         values = [parameters[name] for name in statement.names] if isinstance(parameters, Mapping) else parameters
-        return cast("SqlRows", self._connection.execute(statement.text, values or None))
+        if statement.is_writing:
+            waiting = WaitingStatement(self.run_at_once, statement, values)
+            self._waiting.append(waiting)
+            if len(self._waiting) >= MAX_WAITING:
+                self.run_at_once()
+            return waiting
+        return cast("SqlRows", self.run_at_once((sql, values)) if self._waiting else self._run(statement, values))
+
+    def run_at_once(self, *asked: tuple[str, Sequence[object]]) -> psycopg.Cursor[Any] | None:
+        """Send what waits, and statements after it, in one trip; return what the last of these gives."""
+        waiting, self._waiting = self._waiting, []
+        if len(waiting) + len(asked) == 1:  # a pipeline would be one more trip
+            for each in waiting:
+                each.result = self._run(each.statement, each.values)
+            return self._run(_statement(asked[0][0]), asked[0][1]) if asked else None
+        with self._open.pipeline() if psycopg.Pipeline.is_supported() else nullcontext():
+            for each in waiting:
+                each.result = self._run(each.statement, each.values)
+            results = [self._run(_statement(sql), values) for sql, values in asked]
+        return results[-1] if results else None
+
+    def drop_waiting(self) -> None:
+        """Forget what was not sent."""
+        self._waiting.clear()
+
+    def _run(self, statement: _Statement, values: Sequence[object]) -> psycopg.Cursor[Any]:
+        return self._open.execute(statement.text, values or None)
+
+    @property
+    def _open(self) -> psycopg.Connection[Any]:
+        if self._connection is None:
+            raise psycopg.OperationalError("there is no connection")
+        return self._connection
 
     def run(self, script: str) -> psycopg.Cursor[Any]:
         """Run statements without values, in one trip; the result is that of the last."""
-        if self._connection is None:
-            raise psycopg.OperationalError("there is no connection")
-        cursor = self._connection.execute(script, prepare=False)
+        cursor = self._open.execute(script, prepare=False)
         while cursor.nextset():
             pass
         return cursor
 
     def begin(self, script: str) -> psycopg.Cursor[Any]:
         """Run statements that begin a transaction; a connection that turns out to be lost is opened again."""
+        self.drop_waiting()
         try:
             return self.run(script)
         except psycopg.OperationalError as exc:

@@ -70,10 +70,11 @@ DOUBT_PAUSE_SECONDS: Final = 0.2
 BEGIN: Final = """
 BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = {sync};
 SELECT pg_advisory_xact_lock({space}, hashtext({schema}));
-SELECT pg_current_xact_id()::text, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, moved_to FROM identity
+SELECT pg_current_xact_id()::text, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, moved_to,
+    coalesce((SELECT max(n) FROM events), 0) FROM identity
 """
 OUTCOME: Final = "SELECT pg_xact_status(CAST(CAST(? AS TEXT) AS xid8))"
-ANNOUNCE: Final = "SELECT announce({}, {}, {})"
+ANNOUNCE: Final = "SELECT announce(?, ?, ?)"
 MAX_INDEXED_CHARS: Final = 200_000
 ADD: Final = f"""
 INSERT INTO messages_text (n, words)
@@ -107,20 +108,22 @@ class PostgresDatabase:
             for is_durable in (True, False)
         }
 
-    def begin(self, *, is_durable: bool) -> None:
-        """Begin a transaction when no other daemon writes."""
-        self._transaction, micros, moved_to = self.connection.begin(self._begin[is_durable]).fetchone() or ("", 0, "")
+    def begin(self, *, is_durable: bool) -> int:
+        """Begin a transaction when no other daemon writes; return the number of the last event."""
+        [begun] = self.connection.begin(self._begin[is_durable]).fetchall()
+        self._transaction, micros, moved_to, last = begun
         if moved_to:
             raise not_in_use(moved_to)
         if self._observe is not None:
             self._observe(from_micros(micros))
+        return int(last)
 
     def commit(self, grown: Collection[Mailbox]) -> None:
         """Commit; the other daemons are told what has grown."""
         told = (self._channel, self._opening, encode_json(sorted(grown)))
         try:
-            # In one trip: the lock is held so much shorter.
-            self.connection.run(f"{ANNOUNCE.format(*map(as_literal, told))}; COMMIT" if grown else "COMMIT")
+            # In one trip, with all that was only to be written: the lock is held so much shorter.
+            self.connection.run_at_once(*([(ANNOUNCE, told)] if grown else ()), ("COMMIT", ()))
         except psycopg.OperationalError:
             if self.connection.is_open or not self._has_happened():
                 raise
@@ -128,6 +131,7 @@ class PostgresDatabase:
     def roll_back(self) -> None:
         """Undo what is open; a connection that cannot do that is closed, which undoes it too."""
         try:
+            self.connection.drop_waiting()
             if self.connection.is_open:
                 self.connection.run("ROLLBACK")
         except psycopg.Error:

@@ -7,6 +7,7 @@ seconds at a million messages, newest first costs microseconds and is what peopl
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -32,10 +33,9 @@ from harken.store.sql.tasks import refuse_late
 from harken.store.sql.transaction import (
     BY_ID,
     COLUMNS,
-    HEAD,
     INSERT,
     NEW_CURSOR,
-    SET_HEAD,
+    TAKE_HEAD,
     WHERE,
     Readers,
     SqlConnection,
@@ -143,6 +143,7 @@ class _Batch:
         ids = [fresh_id("m-") for _ in messages]
         self._ids = frozenset(ids)
         known = self._take_keys(messages, ids)
+        self._take_heads(Counter(new.mailbox for own_id, new in zip(ids, messages, strict=True) if own_id not in known))
         result = [
             AppendResult(self._known(new, known[own_id]), is_new=False)
             if own_id in known
@@ -157,13 +158,13 @@ class _Batch:
         """Take the keys of what is new; return, for each id that is not needed, that of the message that was first."""
         keys = [(new.dedup_key, own_id) for own_id, new in zip(ids, messages, strict=True) if new.dedup_key is not None]
         # A key is taken by whoever comes first, for ever. Mostly all are new, and the count of rows says so.
-        if self._tx.insert(ADD_KEYS, keys) == len(keys):
+        if sum(some.rowcount for some in self._tx.insert(ADD_KEYS, keys)) == len(keys):
             return {}
         found = ((own_id, str(self._tx.execute(FIND_KEY, (key,)).fetchone()[0])) for key, own_id in keys)
         return {own_id: first for own_id, first in found if first != own_id}
 
     def _add(self, new: NewMessage, own_id: str) -> Message:
-        seq = self._heads[new.mailbox] = self._head(new.mailbox) + 1
+        seq = self._heads[new.mailbox] = self._heads[new.mailbox] + 1
         message = self._new[own_id] = _stored(self._tx, new, own_id, seq, self._referred(new, own_id))
         self._needed[own_id] = _needed(new)
         return message
@@ -182,22 +183,20 @@ class _Batch:
             last = None if count in ends else last
 
     def _write(self) -> None:
-        for mailbox, head in self._heads.items():
-            self._tx.execute(SET_HEAD, (mailbox, head))
         messages = list(self._new.values())
         self._tx.insert(INSERT, [row_of(message, self._tx.now_micros) for message in messages])
         self._tx.note_received([(message, self._needed[message.id]) for message in messages])
         self._tx.grown.update(self._heads)
 
-    def _head(self, mailbox: Mailbox) -> int:
-        if mailbox in self._heads:
-            return self._heads[mailbox]
-        row = self._tx.execute(HEAD, (mailbox,)).fetchone()
-        if row is None:
-            # The person reads every mailbox from its beginning, so that nothing is queued for nobody.
-            self._tx.execute(NEW_CURSOR, (WATCH, mailbox))
-            return 0
-        return int(row[0])
+    def _take_heads(self, counts: Mapping[Mailbox, int]) -> None:
+        """Take the next numbers of each mailbox; those before them are its head until then."""
+        # In an order that all writers have.
+        for mailbox, count in sorted(counts.items()):
+            [(head,)] = self._tx.execute(TAKE_HEAD, (mailbox, count)).fetchall()
+            self._heads[mailbox] = head - count
+            if head == count:
+                # The person reads every mailbox from its beginning, so that nothing is queued for nobody.
+                self._tx.execute(NEW_CURSOR, (WATCH, mailbox))
 
     def _known(self, new: NewMessage, message_id: str) -> Message:
         """Return the message that was stored first; a stub with its id when retention has removed it."""

@@ -113,6 +113,11 @@ COLUMNS = (
 MESSAGE_WIDTH = COLUMNS.count(",") + 1
 _TEXT = MESSAGE_WIDTH - 1
 HEAD = "SELECT head FROM mailboxes WHERE name = ?"
+# The head after so many more; one statement, so that it is one trip to a server.
+TAKE_HEAD = """
+INSERT INTO mailboxes (name, head) VALUES (?, ?)
+ON CONFLICT (name) DO UPDATE SET head = mailboxes.head + excluded.head RETURNING head
+"""
 SET_HEAD = "INSERT INTO mailboxes (name, head) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET head = excluded.head"
 # Whoever is not enrolled begins at the beginning: nothing is left out.
 NEW_CURSOR = """
@@ -224,14 +229,16 @@ ALONE: Final = StoreHolder()
 class Transaction:
     """A write in progress. `events` and `grown` are announced after the commit, and only then."""
 
-    def __init__(self, connection: SqlConnection, now: datetime, holder: StoreHolder = ALONE) -> None:
+    def __init__(
+        self, connection: SqlConnection, now: datetime, holder: StoreHolder = ALONE, last_event: int | None = None
+    ) -> None:
         self.connection = connection
         self.now = now
         self.holder = holder
         self.now_micros = to_micros(now)
         self.events: list[Event] = []
         self.grown: set[Mailbox] = set()
-        self._last_event: int | None = None
+        self._last_event = last_event
 
     def execute(self, sql: str, parameters: tuple[object, ...] = ()) -> SqlRows:
         """Run one statement."""
@@ -242,17 +249,14 @@ class Transaction:
         if self.execute(FENCED, (lease.name, lease.holder, lease.fence)).fetchone() is None:
             raise OldFence(f"Another daemon has taken over {lease.name}.", "Leave it to that one.")
 
-    def insert(self, statements: Mapping[int, str], rows: Sequence[tuple[object, ...]]) -> int:
-        """Insert rows with the statements of `for_rows`; return how many were new.
+    def insert(self, statements: Mapping[int, str], rows: Sequence[tuple[object, ...]]) -> Sequence[SqlRows]:
+        """Insert rows with the statements of `for_rows`; return what each of these says.
 
         Not `executemany`: that lets go of the interpreter for every row, and has to wait for the event loop each time.
         For the same reason there is a statement for every number of rows.
         """
-        inserted = 0
-        for start in range(0, len(rows), MAX_ROWS_AT_ONCE):
-            some = rows[start : start + MAX_ROWS_AT_ONCE]
-            inserted += self.execute(statements[len(some)], tuple(chain.from_iterable(some))).rowcount
-        return inserted
+        parts = (rows[start : start + MAX_ROWS_AT_ONCE] for start in range(0, len(rows), MAX_ROWS_AT_ONCE))
+        return [self.execute(statements[len(some)], tuple(chain.from_iterable(some))) for some in parts]
 
     def note(self, kind: str, data: Mapping[str, object], message: Message | None = None) -> Event:
         """Add a journal event to this transaction."""

@@ -52,8 +52,11 @@ class Database(Protocol):
         """What the driver raises."""
         ...
 
-    def begin(self, *, is_durable: bool) -> None:
-        """Begin a transaction, alone among all writers; `is_durable`: it survives a power cut."""
+    def begin(self, *, is_durable: bool) -> int | None:
+        """Begin a transaction, alone among all writers; `is_durable`: it survives a power cut.
+
+        Returns the number of the last event, where that costs nothing.
+        """
         ...
 
     def commit(self, grown: Collection[Mailbox]) -> None:
@@ -284,16 +287,16 @@ class Writer:
 
     def _transact(self, batch: Sequence[_Job[Any]]) -> tuple[Transaction, Sequence[Callable[[], None]]]:
         """Run jobs and commit; return the transaction, and what is to be called in the event loop."""
-        self._begin(batch)
-        transaction = Transaction(self._connection, self._clock.now(), self._holder)
+        last = self._begin(batch)
+        transaction = Transaction(self._connection, self._clock.now(), self._holder, last)
         self._run_all(batch, transaction)
         self._service.serve(transaction, is_alone=not batch)
         self._announce_growth(transaction.grown)
         self._database.commit(transaction.grown)
         return transaction, self._service.commit()
 
-    def _begin(self, batch: Sequence[_Job[Any]]) -> None:
-        self._database.begin(is_durable=any(job.is_durable for job in batch))
+    def _begin(self, batch: Sequence[_Job[Any]]) -> int | None:
+        return self._database.begin(is_durable=any(job.is_durable for job in batch))
 
     def _announce_growth(self, grown: Collection[Mailbox]) -> None:
         if not grown:
