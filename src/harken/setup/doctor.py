@@ -10,10 +10,12 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from harken import __version__
+from harken.clock import SystemClock
 from harken.config.home import Home
 from harken.config.load import is_elsewhere, load, target_of
 from harken.config.settings import StoreSettings
@@ -33,6 +35,7 @@ if TYPE_CHECKING:  # importing it here is what this module puts off
     from harken.store.sqlite.transfer import StoreContents
 
 ASK_SECONDS: Final = 10.0
+SILENT_AFTER: Final = timedelta(seconds=30)
 ANSWERS: Final = "the daemon answers"
 
 
@@ -170,7 +173,7 @@ def _database(home: Home) -> list[CheckFinding]:
     from harken.store.sqlite.connection import refuse_damage_inside, refuse_newer_schema
 
     if is_elsewhere(home):
-        return [_elsewhere(home)]
+        return _elsewhere(home)
     if not home.database.exists() and home.identity_file.exists():
         hint = "harken.db is gone. Put it back where it was, or build it anew: harken down, then harken recover"
         return [CheckFinding(what="the database is there", is_good=False, hint=hint)]
@@ -235,15 +238,53 @@ def _describe_file(home: Home) -> StoreDescription:
     )
 
 
-def _elsewhere(home: Home) -> CheckFinding:
-    """Say whether the store that is in PostgreSQL can be read, where it is and how much is in it."""
+def _elsewhere(home: Home) -> list[CheckFinding]:
+    """Say whether the store that is in PostgreSQL can be read, how much is in it, and which daemons share it."""
     try:
-        found = describe(home, load(home, {}, os.environ).settings.store, os.environ)
+        settings = load(home, {}, os.environ).settings.store
+        found, shared = describe(home, settings, os.environ), list(_shared(home, settings))
     except HarkenError as exc:
-        return CheckFinding(what="the store in PostgreSQL answers", is_good=False, hint=f"{exc.message} {exc.hint}")
+        return [CheckFinding(what="the store in PostgreSQL answers", is_good=False, hint=f"{exc.message} {exc.hint}")]
     what = f"the store is {found.place}, with {counted(found.contents.counts['messages'], 'message')}"
     hint = f"It is a copy that is not in use: the store is {found.contents.moved_to}. Let store.url name that one."
-    return CheckFinding.of(what, hint, is_good=not found.contents.moved_to)
+    return [CheckFinding.of(what, hint, is_good=not found.contents.moved_to), *shared]
+
+
+def _shared(home: Home, settings: StoreSettings) -> Iterator[CheckFinding]:
+    from harken.store.postgres.connection import examine, migrations
+
+    target = target_of(home, settings, os.environ)
+    if target is None:
+        return
+    found, newest = examine(target, SystemClock().now), migrations()[-1][0]
+    hint = f"It has {found.schema}, this Harken knows {newest}. Install the newer Harken here."
+    what = f"the server is PostgreSQL {found.version}, with schema {settings.schema} of version {found.schema}"
+    yield CheckFinding.of(what, hint, is_good=found.schema <= newest)
+    told = (
+        "this machine listens for what other daemons store"
+        if found.is_heard
+        else "this machine looks every second for what other daemons store: a pooler keeps notifications from it"
+    )
+    yield CheckFinding(what=told, is_good=True)
+    seconds = abs(found.ahead.total_seconds())
+    direction = "behind" if found.ahead > timedelta() else "ahead of"
+    yield CheckFinding(what=f"this machine's clock is {seconds:.1f} s {direction} the server's", is_good=True)
+    for each in found.daemons:
+        silence, name = _span(each.silence), one_line(each.machine)
+        if not each.is_here:
+            yield CheckFinding(what=f"the daemon of {name} has ended, last heard of {silence} ago", is_good=True)
+            continue
+        hint = f"See whether {name} runs and reaches the server. What its agents were given is offered to others."
+        what = f"the daemon of {name} was heard of {silence} ago"
+        yield CheckFinding.of(what, hint, is_good=each.silence < SILENT_AFTER)
+
+
+def _span(passed: timedelta) -> str:
+    seconds = max(int(passed.total_seconds()), 0)
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
 
 
 def _source(found: Result) -> CheckFinding:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import lru_cache
 from importlib import resources
 from typing import Any, Final, cast
@@ -56,6 +57,12 @@ HAS_VERSION: Final = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablenam
 SIZE: Final = """
 SELECT CAST(coalesce(sum(pg_total_relation_size(c.oid)), 0) AS BIGINT)
 FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = current_schema() AND c.relkind = 'r'
+"""
+TRIAL_CHANNEL: Final = "harken trial"
+HEAR_SECONDS: Final = 2.0
+AGES: Final = """
+SELECT id, machine, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - seen_at, sessions <> ''
+FROM daemons ORDER BY machine, id
 """
 BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -297,6 +304,57 @@ def check(target: PostgresTarget) -> None:
     """Raise why no connection can be had."""
     with translated():
         connect(target).close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerReport:
+    """What `doctor` says of a server: its version, whether it is heard, its clock, and who uses the store."""
+
+    version: str
+    schema: int
+    is_heard: bool
+    ahead: timedelta
+    daemons: Sequence[DaemonAge]
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonAge:
+    """A daemon of a store, and how long ago it was heard of, by the clock of the server."""
+
+    id: str
+    machine: str
+    silence: timedelta
+    is_here: bool
+
+
+def examine(target: PostgresTarget, now: Callable[[], datetime]) -> ServerReport:
+    """Look at a server and its store; nothing is changed. `now` is the time by the clock of this machine."""
+    with translated(), closing(connect(target)) as one, closing(connect(target)) as other:
+        began = now()
+        [[moment]] = one.execute("SELECT clock_timestamp()").fetchall()
+        here = began + (now() - began) / 2
+        return ServerReport(
+            version=str(one.info.parameter_status("server_version") or "").split(" ")[0],
+            schema=int(one.execute(VERSION).fetchall()[0][0]),
+            is_heard=_is_heard(one, other),
+            ahead=moment - here,
+            daemons=[
+                DaemonAge(name, machine, timedelta(microseconds=silence), bool(is_here))
+                for name, machine, silence, is_here in one.execute(AGES).fetchall()
+            ],
+        )
+
+
+def _is_heard(one: psycopg.Connection[Any], other: psycopg.Connection[Any]) -> bool:
+    """Whether one connection hears what another one notifies of."""
+    try:
+        one.execute(f"LISTEN {quoted(TRIAL_CHANNEL)}")
+    except psycopg.Error:
+        if one.closed:
+            raise
+        return False
+    other.execute("SELECT pg_notify($1, '')", (TRIAL_CHANNEL,))
+    return any(True for _ in one.notifies(timeout=HEAR_SECONDS, stop_after=1))
 
 
 def as_literal(text: str) -> str:

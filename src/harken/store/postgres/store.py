@@ -2,7 +2,7 @@
 
 A notification is a hint: what was sent while a daemon did not listen is lost. So every commit that lets mailboxes grow
 also notes its number with them, and a listener reads on from the last number that it knows, whenever it has connected
-and every few seconds.
+and every few seconds. Where notifications do not come through, as behind a pooler, it reads on every second.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ from harken.store.sql.writer import LocalChanges, Writer, nothing_after, nothing
 
 CHANNEL: Final = "harken"
 POLL_SECONDS: Final = 5.0
+POLL_ALONE_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 2.0
 LAST: Final = "SELECT coalesce(max(n), 0) FROM changes"
 READ_ON: Final = "SELECT mailbox, n FROM changes WHERE n > $1 ORDER BY n"
@@ -181,6 +182,7 @@ class PostgresChanges(LocalChanges):
         self._opening = opening
         self._serve: Callable[[Collection[Mailbox]], None] | None = None
         self._known = 0
+        self._is_deaf = False
         self._is_stopped = False
         self._loop = asyncio.get_running_loop()
         self._thread: threading.Thread | None = None
@@ -208,9 +210,13 @@ class PostgresChanges(LocalChanges):
         connection = connect(self._target)
         try:
             connection.execute(f"LISTEN {quoted(channel_of(self._target))}")
-        except psycopg.Error:
-            connection.close()
-            raise
+            self._is_deaf = False
+        except psycopg.Error as exc:
+            if connection.closed:
+                raise
+            # A pooler may forbid it, and others let it through and lose what comes.
+            _log.warning("the changes of other daemons are asked for every second: %s", exc)
+            self._is_deaf = True
         return connection
 
     def _work(self, first: psycopg.Connection[Any]) -> None:
@@ -228,11 +234,14 @@ class PostgresChanges(LocalChanges):
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         self._read_on(connection)
         while not self._is_stopped:
-            ready, _, _ = select.select([connection.fileno(), self._stopping.fileno()], [], [], POLL_SECONDS)
+            pause = POLL_ALONE_SECONDS if self._is_deaf else POLL_SECONDS
+            ready, _, _ = select.select([connection.fileno(), self._stopping.fileno()], [], [], pause)
             if not ready:
-                self._read_on(connection)
+                # What was not told of before: notifications do not come through, as long as none does.
+                self._is_deaf |= self._read_on(connection)
             elif connection.fileno() in ready:
                 hints = [msgspec.json.decode(each.payload, type=ChangeHint) for each in connection.notifies(timeout=0)]
+                self._is_deaf &= not hints
                 self._take(connection, hints)
 
     def _take(self, connection: psycopg.Connection[Any], hints: Collection[ChangeHint]) -> None:
@@ -242,11 +251,13 @@ class PostgresChanges(LocalChanges):
         self._tell({Mailbox(name) for hint in hints if hint.by != self._opening for name in hint.mailboxes})
         self._known = max((hint.n for hint in hints), default=self._known)
 
-    def _read_on(self, connection: psycopg.Connection[Any]) -> None:
+    def _read_on(self, connection: psycopg.Connection[Any]) -> bool:
+        """Tell of what has grown since the last that is known; return whether anything has."""
         rows = connection.execute(READ_ON, (self._known,)).fetchall()
         if rows:
             self._known = rows[-1][1]
             self._tell({Mailbox(row[0]) for row in rows})
+        return bool(rows)
 
     def _tell(self, grown: Collection[Mailbox]) -> None:
         if grown:
