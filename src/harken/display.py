@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from typing import Final
 
 YOU: Final = "you"
+_THOUSAND: Final = 1000
 _YOURS: Final = frozenset({YOU, "owner"})
 _YOUR_READER, _YOUR_AUTHOR, _YOUR_TASK_SENDER = "watch", "owner", "user"  # what is stored for you
 _AROUND: Final = " ?.:★☆"  # what a name may have around it without looking like another
@@ -57,3 +58,12 @@ def task_sender_name(sender: str, trust: str) -> str:
 def passes_for_you(name: str) -> bool:
     """Whether the name of a sender could be taken for the person who reads it."""
     return name.strip(_AROUND).casefold() in _YOURS
+
+
+def size_text(size: float) -> str:
+    """Return a size as people say it."""
+    for unit in ("bytes", "KB", "MB"):
+        if size < _THOUSAND:
+            return f"{size:.0f} {unit}"
+        size /= _THOUSAND
+    return f"{size:.1f} GB"

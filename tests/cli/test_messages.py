@@ -15,6 +15,7 @@ from harken.cli.messages import MAX_SHOWN, MAX_TAKEN
 from harken.cli.output import MAX_PIPED
 from harken.config.home import Home
 from harken.control.client import DaemonClient
+from harken.errors import NotFound
 from harken.inbox.inbox import MAX_OFFER, MAX_PAGE
 from tests.cli.rig import SECONDS, Json, Rig
 from tests.loss.rig import until
@@ -164,7 +165,9 @@ def test_an_empty_list_says_so_on_stderr_only(rig: Rig) -> None:
     done = rig.run("list", "--channel", "no-such")
     assert (done.code, done.out, done.err) == (0, "", "No messages.\n")
     assert rig.json("list", "--channel", "no-such") == {"messages": []}
-    assert rig.run("list", "--mailbox", "nosuch").err == "There is no mailbox 'nosuch'.\n"
+    missing = rig.run("list", "--mailbox", "nosuch")
+    assert (missing.code, missing.out) == (NotFound.exit_code, "")
+    assert "There is no mailbox 'nosuch'." in missing.err
 
 
 def test_more_than_one_answer_carries_is_not_passed_over_in_silence(rig: Rig) -> None:

@@ -133,3 +133,12 @@ def test_the_demonstration_breaks_no_word_where_the_terminal_ends(capsys: pytest
         "          connection; that started a",
         "          daemon",
     ]
+
+
+def test_facts_and_reasons_go_on_below_instead_of_being_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a line ends with is often what explains it: the attention of a message, the evidence of a live trial."""
+    Screen(40, has_colour=False).flow("prompt hook: arrived after 0.4 s; ledger: seen through hook", "  ok  ", 6)
+    assert capsys.readouterr().out.splitlines() == [
+        "  ok  prompt hook: arrived after 0.4 s;",
+        "      ledger: seen through hook",
+    ]

@@ -48,7 +48,7 @@ def show_wish(screen: Screen, wish: RunOptions, rule: Result | None) -> None:
     agent = said["agent"] or known["runs_on"] or known["agent"]
     screen.table(_order_rows(agent, said["workdir"] or known["workdir"], tools))
     if known["cannot_run"] and not (wish.agent or wish.tools):
-        screen.line("  " + screen.paint(screen.fit(f"cannot run: {known['cannot_run']}", 2), RED))
+        screen.flow(f"cannot run: {known['cannot_run']}", "  ", 2, RED)
 
 
 def show_waiting(screen: Screen, actions: Sequence[Result]) -> None:

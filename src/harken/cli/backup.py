@@ -20,6 +20,7 @@ from harken.cli.invocation import Invocation
 from harken.cli.output import human, note_to_person
 from harken.cli.progress import QUIET_SECONDS
 from harken.cli.verbs import verb
+from harken.display import size_text
 from harken.errors import Conflict, NotFound, UserError
 
 STREAM: Final = "-"
@@ -53,7 +54,7 @@ def backup(asked: Invocation, *, file: str, replace: bool) -> None:
     size = path.stat().st_size if path else 0
     if asked.gave_json({"file": str(path), "bytes": size, "files": count, "last_event": about.last_event}):
         return
-    where = f"{path} ({human(size)})" if path else "stdout"
+    where = f"{path} ({size_text(size)})" if path else "stdout"
     say = note_to_person if path is None else asked.screen.line
     say(f"Backed up {home.path} to {where}: {count} files, up to event {about.last_event}.")
     say(f"Not in it: {LEFT_OUT}.")

@@ -233,7 +233,7 @@ def show_findings(screen: Screen, findings: Sequence[CheckFinding]) -> None:
     """Print what was looked at, and what to do about what is not right."""
     for finding in findings:
         mark = screen.paint("ok", GREEN) if finding.is_good else screen.paint("no", RED)
-        screen.line(f"  {mark}  {screen.fit(finding.what, 6)}")
+        screen.flow(finding.what, f"  {mark}  ", 6)
         if finding.hint and not finding.is_good:
             screen.text("  " + at_home(finding.hint))
 

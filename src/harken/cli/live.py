@@ -123,7 +123,7 @@ def _checked(asked: Invocation, target: ConnectTarget, *, can_restart: bool) -> 
     except HarkenError as exc:
         result["error"] = exc.as_dict()
         if not asked.as_json:
-            asked.screen.line(f"  {asked.screen.paint('no', RED)}  {asked.screen.fit(exc.message, 6)}")
+            asked.screen.flow(exc.message, f"  {asked.screen.paint('no', RED)}  ", 6)
             asked.screen.text("  " + exc.hint)
         return result
     result["surfaces"] = [outcome_record(outcome) for outcome in outcomes]
@@ -298,7 +298,7 @@ def show_outcomes(screen: Screen, outcomes: Sequence[TrialResult]) -> None:
         mark = {"arrived": screen.paint("ok", GREEN), "missing": screen.paint("no", RED)}.get(outcome.verdict, "--")
         took = f" after {outcome.seconds:.1f} s" if outcome.seconds is not None else ""
         ledger = f"; ledger: {outcome.ledger}" if outcome.ledger else ""
-        screen.line(f"  {mark}  {screen.fit(f'{outcome.surface}: {outcome.verdict.value}{took}{ledger}', 6)}")
+        screen.flow(f"{outcome.surface}: {outcome.verdict.value}{took}{ledger}", f"  {mark}  ", 6)
         about = "\n  ".join(text for text in (outcome.reason, outcome.hint) if text)
         if about and about != said:
             screen.text("  " + about)

@@ -11,7 +11,7 @@ from time import monotonic
 
 from harken.cli.output import clock_time, is_yours, note_to_person, place_of
 from harken.display import YOU, author_name, one_line, reader_name
-from harken.errors import TooLong, UserError
+from harken.errors import NotFound, TooLong, UserError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,8 +52,9 @@ def list_messages(asked: Invocation, **options: str | int) -> None:
     with asked.daemon() as daemon:
         found = daemon.ask("list", **options)
         mailbox = str(options["mailbox"])
-        is_known = not mailbox or bool(found["messages"]) or mailbox in daemon.ask("mailboxes")["mailboxes"]
-    show_rows(asked, found, "No messages." if is_known else f"There is no mailbox {mailbox[:80]!r}.")
+        if mailbox and not found["messages"] and mailbox not in daemon.ask("mailboxes")["mailboxes"]:
+            raise NotFound(f"There is no mailbox {mailbox[:80]!r}.", "`harken status --all` names those that exist.")
+    show_rows(asked, found, "No messages.")
     note_most(asked, options["limit"], "Older ones: --before SEQ")
 
 
@@ -188,7 +189,7 @@ def _show_details(screen: Screen, details: Result) -> None:
         f"attention {record['attention']}",
     ]
     facts += [f"refers to {record['refers_to']}"] if record["refers_to"] else []
-    screen.line("  " + screen.paint(screen.fit(" · ".join(facts), 2), "2"))
+    screen.flow(" · ".join(facts), "  ", 2, "2")
     if (length := record.get("cut_from")) is not None:
         kept = len(record["content_text_sanitized"])
         screen.line(f"Cut on arrival: {kept:,} of {length:,} characters are stored.")

@@ -237,6 +237,14 @@ class Screen:
             for piece in self._lines(line):
                 print((INDENT + piece).rstrip())
 
+    def flow(self, text: str, head: str = INDENT, taken: int = len(INDENT), style: str = "") -> None:
+        """Print one line after a head of that many columns; what does not fit goes on below it, and nothing is cut."""
+        safe = one_line(text)
+        pieces = wrapped(safe, max(MIN_WIDTH // 2, self.width - taken)) if self.width else [safe]
+        for piece in pieces:
+            print(head + self.paint(piece, style))
+            head = " " * taken
+
     def table(self, rows: Sequence[tuple[str, ...]]) -> None:
         """Print rows of safe or unsafe words in columns; where they do not fit, the widest are cut."""
         safe = [tuple(one_line(word) for word in row) for row in rows]

@@ -26,16 +26,16 @@ def show_sources(screen: Screen, found: Sequence[Result], indent: str = "") -> N
     for each in found:
         _head(screen, each, indent)
         for line in details(each):
-            screen.line(indent + INDENT + screen.fit(line, len(indent + INDENT)))
+            screen.flow(line, indent + INDENT, len(indent + INDENT))
 
 
 def show_trial(screen: Screen, trial: Result) -> None:
     """Print how a trial went."""
     _head(screen, trial)
     if trial["reason"]:
-        screen.line(INDENT + screen.fit(trial["reason"], len(INDENT)))
+        screen.flow(trial["reason"])
     if found := trial.get("found"):
-        screen.line(INDENT + screen.fit(found, len(INDENT)))
+        screen.flow(found)
         return
     came = trial["messages"]
     if trial["state"] == "listening" or came:
@@ -44,11 +44,11 @@ def show_trial(screen: Screen, trial: Result) -> None:
             if not came
             else f"{_times(came, 'message')} came: {counted(trial['counts'])}"
         )
-        screen.line(INDENT + screen.fit(said, len(INDENT)))
+        screen.flow(said)
     if trial["too_long"]:
-        screen.line(INDENT + screen.fit(f"longer than 8 MB, and given up: {trial['too_long']}", len(INDENT)))
+        screen.flow(f"longer than 8 MB, and given up: {trial['too_long']}")
     if trial["dropped"]:
-        screen.line(INDENT + screen.fit(f"left out: {counted(trial['dropped'])}", len(INDENT)))
+        screen.flow(f"left out: {counted(trial['dropped'])}")
 
 
 def details(found: Result) -> list[str]:

@@ -7,7 +7,7 @@ import os
 from harken.cli.output import RED, clock_time
 from harken.cli.source_show import show_sources
 from harken.control.client import NoDaemon
-from harken.display import YOU, author_name, counted, one_line, reader_name
+from harken.display import YOU, author_name, counted, one_line, reader_name, size_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _show_yours(screen: Screen, found: Result) -> None:
         ("journal_problem", "Journal"),
     ):
         if daemon.get(name):
-            screen.line(screen.paint(f"{label}: ", RED) + screen.fit(daemon[name], len(label) + 2))
+            screen.flow(daemon[name], screen.paint(f"{label}: ", RED), len(label) + 2)
     held = [(d["source"], d["channel"], d["from"], f"{d['characters']} characters") for d in found["not_stored"]]
     show_section(screen, "Not stored, because the store is away", held)
     show_section(screen, "Parts that keep failing", list(daemon["parked_loops"].items()))
@@ -138,7 +138,9 @@ def _show_insides(screen: Screen, found: Result) -> None:
     # What there is none of says nothing; without it the line fits a narrow terminal.
     some = {name: count for name, count in found["store"].items() if count or name == "messages"}
     lag = some.pop("not_indexed", 0)
-    counts = ", ".join(_counted(count, name.replace("_", " ")) for name, count in some.items())
+    size = some.pop("bytes", 0)
+    words = [_counted(count, name.replace("_", " ")) for name, count in some.items()]
+    counts = ", ".join([*words, *([size_text(size)] if size else [])])
     rows = [("address", daemon["url"]), ("home", daemon["home"]), ("store", f"{daemon['store']}: {counts}")]
     screen.table([(name, str(value)) for name, value in rows])
     show_section(screen, "Machines", [_machine_row(each) for each in daemon.get("daemons", [])])

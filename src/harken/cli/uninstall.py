@@ -19,7 +19,7 @@ from harken.cli.output import human, note_to_person
 from harken.cli.verbs import verb
 from harken.config.home import Home
 from harken.control.client import Result
-from harken.display import one_line
+from harken.display import one_line, size_text
 from harken.hosts.registry import short
 
 if TYPE_CHECKING:  # it brings what reads and writes settings of hosts, and `--help` names this verb too
@@ -108,7 +108,7 @@ def _tell(asked: Invocation, found: Installation, done: Removal, left: dict[str,
         screen.line(f"Nothing is left in {asked.home.path}.")
     else:
         screen.line(f"What is left in {asked.home.path}:")
-        screen.table([(name, human(size)) for name, size in left.items()])
+        screen.table([(name, size_text(size)) for name, size in left.items()])
         screen.text("Delete it: harken uninstall --delete-data")
     screen.text(f"Remove the program: {program_removal(Path(sys.prefix), Path(sys.executable))}")
 
