@@ -5,6 +5,8 @@ servers but ours, no instructions, commands or plugins. Managed settings of the 
 sign-in stays where the person has it, and is renewed there: the host can be told of that place apart from the rest.
 The choice of a model, and commands that fetch a key, are taken over from the person's settings.
 Confinement: restricted mode keeps the file tools in the folder, links included; it never writes `.git` and the like.
+
+A trial has no fence: `TRIAL` says what replaces the model, and how the host is asked something.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from harken.hosts.run_environment import (
     without_keys,
     word,
 )
+from harken.hosts.trial_recipe import KEY, ModelOverrides, TrialRecipe, write_file
 from harken.runs.sandbox import (
     OutputEvent,
     OutputKind,
@@ -316,3 +319,54 @@ class ClaudeCodeOutput(HostOutput):
             yield OutputEvent(
                 OutputKind.ERROR, reason or text or f"Claude Code failed: {subtype or 'no reason given'}."
             )
+
+
+def _trial_overrides(url: str) -> ModelOverrides:
+    # A token, because a key makes the host ask whether to use it. What a person's settings say wins over the
+    # environment, and these settings win over theirs: the switches to other clouds are turned off in both.
+    env = {
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_AUTH_TOKEN": KEY,
+        "CLAUDE_CODE_USE_BEDROCK": "0",
+        "CLAUDE_CODE_USE_VERTEX": "0",
+        "CLAUDE_CODE_USE_FOUNDRY": "0",
+    }
+    argv = ("--settings", json.dumps({"env": env}))
+    return ModelOverrides(argv=argv, env=env, without=frozenset({"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"}))
+
+
+def _private_trial(url: str) -> ModelOverrides:
+    return ModelOverrides(env={"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": KEY})
+
+
+def _prepare_trial(user: Path, project: Path, _url: str) -> None:
+    write_file(
+        user / ".claude.json",
+        {
+            "hasCompletedOnboarding": True,
+            "lastOnboardingVersion": "99.0.0",
+            "theme": "dark",
+            "customApiKeyResponses": {"approved": [KEY[-20:]], "rejected": []},
+            "projects": {str(project): {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}},
+        },
+    )
+
+
+# A pattern over all servers is not allowed; these are the names our server has, alone and in a plugin.
+_TRIAL_TOOLS: Final = "Bash,mcp__harken__*,mcp__plugin_harken_harken__*"
+
+TRIAL: Final = TrialRecipe(
+    overrides=_trial_overrides,
+    private=_private_trial,
+    prepare=_prepare_trial,
+    headless_argv=lambda prompt: ("--allowedTools", _TRIAL_TOOLS, "-p", prompt),
+    interactive_argv=("--allowedTools", _TRIAL_TOOLS),
+    quiet={
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_TELEMETRY": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "DISABLE_ERROR_REPORTING": "1",
+    },
+    fed_argv=("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
+    ready="\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT}",
+)

@@ -56,5 +56,5 @@ HOST: Final = Host(
     sandbox=LazyPart("harken.hosts.claude_code.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.claude_code.hooks:recorded"),
     channel=LazyPart("harken.hosts.claude_code.plugin:CHANNEL"),
-    trial=LazyPart("harken.hosts.claude_code.trial:TRIAL"),
+    trial=LazyPart("harken.hosts.claude_code.headless:TRIAL"),
 )

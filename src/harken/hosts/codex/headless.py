@@ -6,6 +6,8 @@ copied. The folder is marked as untrusted, so its `.codex` and AGENTS.md stay un
 files: everything it reads, it reads with its shell. So reading cannot be given without the shell. What it does on the
 disk is done in the system's sandbox. That knows what is held at the top of the folder only; a hook of ours, the one
 that is left, knows it in every folder, and is asked before each patch.
+
+A trial has no fence: `TRIAL` says what replaces the model, and how the host is asked something.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from harken.hosts.run_environment import (
     unfit,
     word,
 )
+from harken.hosts.trial_recipe import KEY, MODEL, ModelOverrides, TrialRecipe, write_file
 from harken.runs.sandbox import (
     OutputEvent,
     OutputKind,
@@ -498,3 +501,45 @@ def _leftover(work: SandboxRequest) -> Iterator[str]:
 
 
 SANDBOX: Final[Sandbox] = CodexSandbox()
+
+
+def _trial_settings(url: str) -> tuple[str, ...]:
+    provider = f'{{name="trial",base_url="{url}/v1",wire_api="responses",env_key="HARKEN_TRIAL_KEY"}}'
+    return (f"model_providers.trial={provider}", 'model_provider="trial"')
+
+
+def _trial_overrides(url: str) -> ModelOverrides:
+    # The model's name stays, because tools are offered differently for each. With these arguments no shared daemon is
+    # started: the terminal does everything itself. In a sandbox that may write, the host would note in the person's
+    # settings that it trusts the folder.
+    argv = tuple(part for setting in _trial_settings(url) for part in ("-c", setting))
+    return ModelOverrides(argv=(*argv, "--sandbox", "read-only"), env=_private_trial(url).env)
+
+
+def _private_trial(_url: str) -> ModelOverrides:
+    return ModelOverrides(env={"HARKEN_TRIAL_KEY": KEY})
+
+
+def _prepare_trial(user: Path, project: Path, url: str) -> None:
+    lines = (
+        *_trial_settings(url),
+        f'model="{MODEL}"',
+        'sandbox_mode = "danger-full-access"',
+        'approval_policy = "never"',
+        "check_for_update_on_startup = false",
+        "[analytics]",
+        "enabled = false",
+        f"[projects.{json.dumps(str(project))}]",
+        'trust_level = "trusted"',
+    )
+    write_file(user / ".codex" / "config.toml", "\n".join(lines) + "\n")
+
+
+TRIAL: Final = TrialRecipe(
+    overrides=_trial_overrides,
+    private=_private_trial,
+    prepare=_prepare_trial,
+    headless_argv=lambda prompt: ("--skip-git-repo-check", prompt),
+    verb=("exec",),
+    ready="\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} Ask Codex",
+)

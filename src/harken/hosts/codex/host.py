@@ -40,5 +40,5 @@ HOST: Final = Host(
     connector=LazyPart("harken.hosts.codex.connect:CONNECTOR"),
     sandbox=LazyPart("harken.hosts.codex.headless:SANDBOX"),
     waker=LazyPart("harken.hosts.codex.wake:CodexWaker"),
-    trial=LazyPart("harken.hosts.codex.trial:TRIAL"),
+    trial=LazyPart("harken.hosts.codex.headless:TRIAL"),
 )

@@ -6,6 +6,8 @@ the folder is not trusted there. The sign-in is kept: variables, the system's ke
 `config.json` says about accounts are taken over, as is the choice of a model.
 Confinement: the file tools stay in the folder, links included; the folder for temporary files is closed too. Of its
 hooks two are left: guards of our own, of a run that may run some commands, and of what is held where it may edit.
+
+A trial has no fence: `TRIAL` says what replaces the model, and how the host is asked something.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from harken.hosts.run_environment import (
     unsayable,
     word,
 )
+from harken.hosts.trial_recipe import KEY, MODEL, ModelOverrides, TrialRecipe, write_file
 from harken.runs.sandbox import (
     OutputEvent,
     OutputKind,
@@ -258,3 +261,30 @@ class CopilotOutput(HostOutput):
         if data.get("success") is False and is_denied:
             name, about = self.called(data.get("toolCallId"))
             yield OutputEvent(OutputKind.DENIED, tool=name, target=about)
+
+
+def _trial_overrides(url: str) -> ModelOverrides:
+    env = {
+        "COPILOT_PROVIDER_BASE_URL": f"{url}/v1",
+        "COPILOT_PROVIDER_API_KEY": KEY,
+        "COPILOT_PROVIDER_TYPE": "openai",
+        "COPILOT_MODEL": MODEL,
+        "COPILOT_OFFLINE": "true",
+        "COPILOT_AUTO_UPDATE": "false",
+    }
+    return ModelOverrides(env=env, without=frozenset({"COPILOT_PROVIDER_BEARER_TOKEN", "COPILOT_PROVIDER_WIRE_API"}))
+
+
+def _prepare_trial(user: Path, project: Path, _url: str) -> None:
+    write_file(
+        user / ".copilot" / "config.json", {"trustedFolders": [str(project)], "firstLaunchAt": "2026-01-05T09:00:00Z"}
+    )
+
+
+TRIAL: Final = TrialRecipe(
+    overrides=_trial_overrides,
+    prepare=_prepare_trial,
+    headless_argv=lambda prompt: ("--allow-all-tools", "--no-ask-user", "-p", prompt),
+    interactive_argv=("--allow-all-tools",),
+    ready="\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT}",
+)

@@ -47,5 +47,5 @@ HOST: Final = Host(
     connector=LazyPart("harken.hosts.copilot.connect:CONNECTOR"),
     sandbox=LazyPart("harken.hosts.copilot.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.copilot.hooks:recorded"),
-    trial=LazyPart("harken.hosts.copilot.trial:TRIAL"),
+    trial=LazyPart("harken.hosts.copilot.headless:TRIAL"),
 )

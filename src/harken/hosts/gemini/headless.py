@@ -7,6 +7,8 @@ trusted right after that, since Gemini connects to none otherwise. It then reads
 wherever it leads: a folder with the first, or with the second leading out, is refused. Only the tools of the rule are
 registered at all, and a policy of the highest order denies every other call. It knows paths as they are written: where
 a run may edit, no link may be another name for what it must not change.
+
+A trial has no fence: `TRIAL` says what replaces the model, and how the host is asked something.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from harken.hosts.run_environment import (
     unsayable,
     word,
 )
+from harken.hosts.trial_recipe import KEY, ModelOverrides, TrialRecipe, write_file
 from harken.runs.held import folded, is_held
 from harken.runs.sandbox import (
     OutputEvent,
@@ -469,3 +472,39 @@ def _rule(
     lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if value]
     lines += ["allowRedirection = true"] if is_redirected else []
     return "\n".join(("[[rule]]", f"priority = {priority}", *lines, ""))
+
+
+def _trial_overrides(url: str) -> ModelOverrides:
+    # How to sign in can be set by neither an argument nor a variable: see `prepare_folder`.
+    env = {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": url, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+    without = frozenset({"GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"})
+    return ModelOverrides(argv=("--model", "gemini-2.5-flash"), env=env, without=without)
+
+
+def _prepare_trial_folder(project: Path) -> None:
+    write_file(project / ".gemini" / "settings.json", {"security": {"auth": {"selectedType": "gemini-api-key"}}})
+
+
+def _prepare_trial(user: Path, project: Path, _url: str) -> None:
+    write_file(
+        user / ".gemini" / "settings.json",
+        {
+            "general": {"disableAutoUpdate": True, "disableUpdateNag": True, "enableAutoUpdate": False},
+            "privacy": {"usageStatisticsEnabled": False},
+            "telemetry": {"enabled": False},
+            "security": {"auth": {"selectedType": "gemini-api-key"}},
+            "ui": {"theme": "Default"},
+        },
+    )
+    write_file(user / ".gemini" / "trustedFolders.json", {str(project): "TRUST_FOLDER"})
+
+
+TRIAL: Final = TrialRecipe(
+    overrides=_trial_overrides,
+    prepare=_prepare_trial,
+    prepare_folder=_prepare_trial_folder,
+    headless_argv=lambda prompt: ("--approval-mode", "yolo", "-p", prompt),
+    interactive_argv=("--approval-mode", "yolo"),
+    quiet={"GEMINI_TELEMETRY_ENABLED": "false", "NO_BROWSER": "true"},
+    ready="Type your message",
+)

@@ -36,5 +36,5 @@ HOST: Final = Host(
     connector=LazyPart("harken.hosts.gemini.connect:CONNECTOR"),
     sandbox=LazyPart("harken.hosts.gemini.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.gemini.hooks:recorded"),
-    trial=LazyPart("harken.hosts.gemini.trial:TRIAL"),
+    trial=LazyPart("harken.hosts.gemini.headless:TRIAL"),
 )

@@ -5,6 +5,8 @@ agents, commands, skills or instructions. Their sign-in is linked into it; what 
 copied; their cache is shared, for it holds what providers are made of. opencode's own fence ends at the repository and
 does not follow links, so every tool is denied by the settings, and `files/fence.js` opens those of the rule, for paths
 in the folder. The folder's own settings are not read, but plugins in it would run: such a folder is refused.
+
+A trial has no fence: `TRIAL` says what replaces the model, and how the host is asked something.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from harken.hosts.run_environment import (
     unsayable,
     word,
 )
+from harken.hosts.trial_recipe import KEY, MODEL, ModelOverrides, TrialRecipe, write_file
 from harken.runs.held import folded
 from harken.runs.sandbox import (
     OutputEvent,
@@ -346,3 +349,39 @@ def _called(part: Mapping[str, object]) -> Iterator[OutputEvent]:
 def _trouble(error: Mapping[str, object]) -> str:
     text = word(table(error.get("data")).get("message")) or word(error.get("message")) or word(error.get("name"))
     return text[:MAX_TEXT] or "opencode failed and did not say why."
+
+
+def _trial_overrides(url: str) -> ModelOverrides:
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "trial",
+        "options": {"baseURL": f"{url}/v1", "apiKey": KEY},
+        "models": {MODEL: {"name": MODEL, "tool_call": True}},
+    }
+    model = f"trial/{MODEL}"
+    content = {"model": model, "small_model": model, "enabled_providers": ["trial"], "provider": {"trial": provider}}
+    return ModelOverrides(argv=("--model", model), env={"OPENCODE_CONFIG_CONTENT": json.dumps(content)})
+
+
+def _prepare_trial(user: Path, _project: Path, _url: str) -> None:
+    folder = user / ".config" / "opencode"
+    write_file(folder / "opencode.json", {"autoupdate": False, "share": "disabled"})
+    # What it would install at each start, and nothing here uses. One that ends meanwhile leaves its lock, for which the
+    # next one waits for a minute.
+    (folder / "node_modules").mkdir(exist_ok=True)
+    write_file(folder / "package-lock.json", {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}})
+
+
+TRIAL: Final = TrialRecipe(
+    overrides=_trial_overrides,
+    prepare=_prepare_trial,
+    headless_argv=lambda prompt: (prompt,),
+    verb=("run",),
+    quiet={
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        "npm_config_offline": "true",  # it waits for packages that a plugin might need
+    },
+    ready="Ask anything",
+)

@@ -34,5 +34,5 @@ HOST: Final = Host(
     samples=LazyPart("harken.hosts.opencode.hooks:SAMPLES"),
     connector=LazyPart("harken.hosts.opencode.connect:CONNECTOR"),
     sandbox=LazyPart("harken.hosts.opencode.headless:SANDBOX"),
-    trial=LazyPart("harken.hosts.opencode.trial:TRIAL"),
+    trial=LazyPart("harken.hosts.opencode.headless:TRIAL"),
 )

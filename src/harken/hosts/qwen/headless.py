@@ -6,6 +6,8 @@ handed over as arguments and variables, and their sign-in file is linked into a 
 tools; those that the rule does not name are excluded. Reading is confined by asking: a path outside the folder, links
 included, needs a permission, and a run has no person to give it. Changing files and commands cannot be fenced like
 that, so these are refused.
+
+A trial has no fence: `TRIAL` says what replaces the model, and how the host is asked something.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from harken.hosts.run_environment import (
     without_keys,
     word,
 )
+from harken.hosts.trial_recipe import KEY, MODEL, ModelOverrides, TrialRecipe, write_file
 from harken.runs.sandbox import (
     OutputEvent,
     OutputKind,
@@ -268,3 +271,32 @@ class QwenOutput(HostOutput):
             )
         else:
             yield OutputEvent(OutputKind.ANSWER, word(event.get("result"))[:MAX_SAID])
+
+
+def _trial_overrides(url: str) -> ModelOverrides:
+    env = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_MODEL": MODEL}
+    # Settings of the person win over the environment, arguments over both.
+    given = ("--auth-type", "openai", "--model", MODEL, "--openai-base-url", f"{url}/v1", "--openai-api-key", KEY)
+    return ModelOverrides(argv=given, env=env)
+
+
+def _prepare_trial(user: Path, _project: Path, _url: str) -> None:
+    write_file(
+        user / ".qwen" / "settings.json",
+        {
+            "general": {"disableAutoUpdate": True, "disableUpdateNag": True, "enableAutoUpdate": False},
+            "privacy": {"usageStatisticsEnabled": False},
+            "telemetry": {"enabled": False},
+            "security": {"auth": {"selectedType": "openai"}},
+            "ui": {"theme": "Default"},
+        },
+    )
+
+
+TRIAL: Final = TrialRecipe(
+    overrides=_trial_overrides,
+    prepare=_prepare_trial,
+    headless_argv=lambda prompt: ("--approval-mode", "yolo", "-p", prompt),
+    interactive_argv=("--approval-mode", "yolo"),
+    ready="Type your message",
+)

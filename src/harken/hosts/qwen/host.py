@@ -44,5 +44,5 @@ HOST: Final = Host(
     sandbox=LazyPart("harken.hosts.qwen.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.qwen.hooks:recorded"),
     waker=LazyPart("harken.hosts.qwen.wake:QwenWakers"),
-    trial=LazyPart("harken.hosts.qwen.trial:TRIAL"),
+    trial=LazyPart("harken.hosts.qwen.headless:TRIAL"),
 )
