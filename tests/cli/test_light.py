@@ -13,8 +13,8 @@ from click.shell_completion import BashComplete
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harken.cli.completion import find_completions
 from harken.cli.invocation import BODIES, CommandTable, LightCall, read
-from harken.cli.tab import find_offers
 from harken.cli.verbs import harken
 from tests.cli.rig import SECONDS, Rig
 
@@ -143,7 +143,7 @@ def test_tab_offers_what_click_offers(tmp_path: Path, monkeypatch: pytest.Monkey
     asked = left = 0
     for words in _lines():
         for begin in ("", "--", "s"):
-            found = find_offers(list(words), begin)
+            found = find_completions(list(words), begin)
             asked += 1
             left += found is None
             if found is not None:

@@ -1,6 +1,6 @@
 """The verb `completion`, and how click is told what the words of a command may be.
 
-What is offered is in `offers.py`; `tab.py` finds most of it without click.
+What the words may be is in `completion.py`, which finds most of it without click.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harken.cli import offers
+from harken.cli import completion as words
 from harken.cli.invocation import Invocation
 from harken.cli.verbs import verb
 
@@ -21,14 +21,14 @@ Completer = Callable[[click.Context, click.Parameter | None, str], "list[Complet
 
 
 def completer(name: str) -> Completer:
-    """Return what offers the values that a function of `offers.py` finds."""
-    find: Callable[[offers.CompletionQuery, str], list[offers.Offer]] = getattr(offers, name)
+    """Return what offers the values that a function of `completion.py` finds."""
+    find: Callable[[words.CompletionQuery, str], list[words.Completion]] = getattr(words, name)
 
     def complete(context: click.Context, _parameter: click.Parameter | None, begin: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
         home = context.params.get("home") or context.find_root().params.get("home")
-        found = find(offers.CompletionQuery(home, context.params), begin)
+        found = find(words.CompletionQuery(home, context.params), begin)
         return [CompletionItem(value, help=about or None) for value, about in found]
 
     complete.__name__ = name  # by which `scripts/verb_table.py` knows it

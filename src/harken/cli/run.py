@@ -72,9 +72,9 @@ def _run(arguments: list[str]) -> int:
 def _perform(arguments: list[str]) -> int:
     """Do it without click where the words are plain, else with it."""
     if COMPLETE_VARIABLE in os.environ:
-        from harken.cli.tab import offer
+        from harken.cli.completion import print_completions
 
-        code = offer(os.environ)
+        code = print_completions(os.environ)
     else:
         from harken.cli.invocation import perform
 
