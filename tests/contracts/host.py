@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from harken.errors import UserError
 from harken.hosts.connect.apply import apply, undo
 from harken.hosts.connect.plan import CommandStep, ConnectOptions, Connector, FileEdit, InstallTarget
-from harken.hosts.held import held_paths
 from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookSample
 from harken.hosts.host import Host, find_marks, host_of_program
 from harken.hosts.registry import connector, hook_host, host_marks, host_name, host_of_client, hosts, trial_recipe
+from harken.hosts.run_environment import held_paths
 from harken.runs.sandbox import OutputKind, Sandbox, SandboxRequest, ToolServer
 from harken.runs.tools import parse_tool
 from harken.sessions.events import HookMoment

@@ -10,7 +10,7 @@ import pytest
 
 from harken.hosts import edit_guard
 from harken.hosts.copilot.headless import SANDBOX
-from harken.hosts.held import held_parts
+from harken.hosts.run_environment import held_parts
 from harken.runs.held import folded
 from harken.runs.sandbox import OutputEvent, OutputKind, SandboxRequest
 from harken.testing.agent import Json

@@ -23,7 +23,7 @@ from harken.clock import SystemClock
 from harken.daemon.supervisor import contain
 from harken.errors import Forbidden, Unavailable
 from harken.git.repository import file_starts_nothing
-from harken.hosts.held import held_paths
+from harken.hosts.run_environment import held_paths
 from harken.model import Attention, MessageId, Sender
 from harken.runs.folders import RunFolders
 from harken.runs.runner import RunExecutor, RunPlaces

@@ -23,7 +23,7 @@ import pytest
 from harken.automation import ActionId, ChangeKind, FileChange, FolderChanges, Run, RunId, RunState
 from harken.clock import SystemClock
 from harken.git.repository import file_starts_nothing
-from harken.hosts.held import held_paths
+from harken.hosts.run_environment import held_paths
 from harken.model import MessageId
 from harken.runs.folders import RunFolders
 from harken.runs.snapshot import opened_top
@@ -415,7 +415,7 @@ async def test_comparison_that_was_cut_short_is_told_whole(tmp_path: Path, proje
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from harken.hosts.held import held_paths
+from harken.hosts.run_environment import held_paths
 from harken.git.repository import file_starts_nothing
 from harken.runs.folders import RunFolders
 from harken.runs.snapshot import opened_top

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.hosts.held import held_parts
+from harken.hosts.run_environment import held_parts
 from harken.runs.held import is_held, is_repository, is_undone
 from harken.runs.tools import may_change, parse_tool
 

@@ -1,5 +1,6 @@
 """What sandboxes of several hosts share: a small environment, what is carried over of a person's settings, and output.
 
+Also which files runs do not change, with those that belong to the hosts: no run writes what another host obeys.
 It knows no host. Nothing here writes; a file of the person's that is missing or broken carries nothing over.
 """
 
@@ -13,6 +14,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -22,8 +24,8 @@ from harken.git.repository import risky_settings
 from harken.hosts import edit_guard, shell_guard
 from harken.hosts.connect.edits import json_value
 from harken.hosts.connect.files import read
-from harken.hosts.held import held_parts
-from harken.runs.held import folded
+from harken.hosts.registry import hosts
+from harken.runs.held import HeldPaths, folded
 from harken.runs.sandbox import OutputEvent, OutputKind, OutputReader, SandboxRequest, ToolServer
 from harken.runs.tools import Ability, Tool, runs_git
 
@@ -269,3 +271,15 @@ def git_variables(workdir: Path, tools: Sequence[Tool]) -> Mapping[str, str]:
         hint = f"Remove `{name}` from that file, or run the rule in another folder or without git."
         raise UserError(f"Git could run programs that the settings of the folder name: {name} in {file}.", hint)
     return VARIABLES
+
+
+@cache
+def held_paths() -> HeldPaths:
+    """Return the parts of paths that runs do not change, of every host."""
+    settings = [path for host in hosts().values() for path in host.settings_paths]
+    return HeldPaths().beside(settings, [path for host in hosts().values() for path in host.instruction_paths])
+
+
+def held_parts(tools: Sequence[Tool]) -> tuple[str, ...]:
+    """Return the parts of paths that a run with some tools does not change, in any folder."""
+    return held_paths().parts(tools)

@@ -17,7 +17,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.held import held_parts
 from harken.hosts.run_environment import (
     GUARD_SECONDS,
     MAX_CALLS,
@@ -28,6 +27,7 @@ from harken.hosts.run_environment import (
     environment,
     first_line,
     guard_command,
+    held_parts,
     plain,
     row,
     servers_file,

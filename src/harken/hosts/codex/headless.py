@@ -25,7 +25,6 @@ import tomlkit
 from harken.errors import HarkenError, UserError
 from harken.hosts.codex.hooks import NAME
 from harken.hosts.connect.files import read
-from harken.hosts.held import held_parts, held_paths
 from harken.hosts.run_environment import (
     GUARD_SECONDS,
     MAX_CALLS,
@@ -36,6 +35,8 @@ from harken.hosts.run_environment import (
     edit_guard_command,
     entry,
     environment,
+    held_parts,
+    held_paths,
     last_line,
     plain,
     row,

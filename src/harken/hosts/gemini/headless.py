@@ -23,7 +23,6 @@ from typing import Final
 
 from harken.errors import UserError
 from harken.hosts.gemini.hooks import NAME
-from harken.hosts.held import held_parts
 from harken.hosts.run_environment import (
     MAX_NAME,
     MAX_SAID,
@@ -33,6 +32,7 @@ from harken.hosts.run_environment import (
     carried,
     dotenv_values,
     environment,
+    held_parts,
     plain_prompt,
     table,
     unfit,

@@ -20,7 +20,6 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
-from harken.hosts.held import held_parts
 from harken.hosts.opencode.hooks import NAME
 from harken.hosts.run_environment import (
     MAX_NAME,
@@ -31,6 +30,7 @@ from harken.hosts.run_environment import (
     carried,
     entry,
     environment,
+    held_parts,
     plain,
     table,
     target,

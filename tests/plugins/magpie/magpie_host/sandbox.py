@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from harken.hosts.held import held_parts
-from harken.hosts.run_environment import entry, environment, first_line, unfit, word
+from harken.hosts.run_environment import entry, environment, first_line, held_parts, unfit, word
 from harken.runs.sandbox import (
     OutputEvent,
     OutputKind,
