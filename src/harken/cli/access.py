@@ -7,8 +7,7 @@ import click
 from harken.cli.complete import completer
 from harken.cli.invocation import Invocation
 from harken.cli.output import clock_time, note_to_person
-from harken.cli.times import Length
-from harken.cli.verbs import lists, verb_command, verb_option
+from harken.cli.verbs import Length, lists, verb_command, verb_option
 from harken.control.client import Result
 from harken.display import one_line
 from harken.times import LENGTHS

@@ -16,9 +16,20 @@ from pathlib import Path
 import click
 
 from harken.cli.authority import agree, refuse_agent
-from harken.cli.hints import at_home
 from harken.cli.invocation import Invocation
-from harken.cli.output import BOLD, CYAN, DIM, INDENT, RED, Screen, clock_time, note_to_person, width_of, wrapped
+from harken.cli.output import (
+    BOLD,
+    CYAN,
+    DIM,
+    INDENT,
+    RED,
+    Screen,
+    at_home,
+    clock_time,
+    note_to_person,
+    width_of,
+    wrapped,
+)
 from harken.control.client import Result
 from harken.control.start import is_reachable
 from harken.display import one_line, visible

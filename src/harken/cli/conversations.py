@@ -10,11 +10,9 @@ from typing import Final
 import click
 
 from harken.cli.complete import completer
-from harken.cli.hints import at_home
 from harken.cli.invocation import Invocation
-from harken.cli.output import Screen, clock_time, cut, note_to_person, sender_of
-from harken.cli.times import Length, Moment
-from harken.cli.verbs import verb_command, verb_option
+from harken.cli.output import Screen, at_home, clock_time, cut, note_to_person, sender_of
+from harken.cli.verbs import Length, Moment, verb_command, verb_option
 from harken.control.client import Result
 from harken.display import one_line
 from harken.model import timestamp

@@ -21,9 +21,8 @@ from typing import Any
 
 import click
 
-from harken.cli.hints import at_home
 from harken.cli.invocation import Invocation
-from harken.cli.output import width_of, wrapped
+from harken.cli.output import at_home, width_of, wrapped
 from harken.cli.verbs import verb
 from harken.errors import HarkenError
 from harken.testing import CallFailed, DaemonProcess, EdgeClient

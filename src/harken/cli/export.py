@@ -17,8 +17,7 @@ from harken.cli.complete import completer
 from harken.cli.invocation import Invocation
 from harken.cli.output import json_text
 from harken.cli.progress import with_progress
-from harken.cli.times import Moment
-from harken.cli.verbs import verb, verb_option
+from harken.cli.verbs import Moment, verb, verb_option
 from harken.config.home import disk_error
 from harken.control.client import DaemonClient, Result
 from harken.times import MOMENTS

@@ -13,8 +13,7 @@ import stat
 import sys
 from types import MappingProxyType
 
-from harken.cli.hints import HOME_OPTION, at_home
-from harken.cli.output import Screen
+from harken.cli.output import HOME_OPTION, Screen, at_home
 from harken.config.folder import find_folder
 from harken.control.client import decode
 from harken.errors import HarkenError
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     Values = dict[str, object]
     Parameter = tuple[tuple[str, ...], str, str, str | float | bool | None, str, str]
-    """Its flags (an argument has none), name, kind, default, the function of `offers.py` for its values, and help."""
+    """Its flags (an argument has none), name, kind, default, its function in `completion.py`, and help."""
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141  # what a shell reports of a program that SIGPIPE ended

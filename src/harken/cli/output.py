@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import sys
 import unicodedata
+from contextvars import ContextVar
 from time import localtime, strftime
 from types import MappingProxyType
 
-from harken.cli.hints import at_home
 from harken.control.client import encode
 from harken.display import YOU, one_line, passes_for_you, visible
 
@@ -37,6 +37,9 @@ MIN_COLUMN = 8
 THOUSAND = 1000
 INDENT = "    "
 DIM, BOLD, RED, CYAN = "2", "1", "31", "36"
+
+HOME_OPTION: Final[ContextVar[tuple[str, ...]]] = ContextVar("home_option", default=())
+"""How the command that runs now was told its home: the option and its value, or nothing."""
 
 MARKS: Final[Mapping[str, str]] = MappingProxyType({"owner": "★ ", "known": "", "unknown": "? "})
 _OTHERS_MARK: Final = "☆"  # what a name has in the place of ours
@@ -322,3 +325,18 @@ def note_to_person(text: str) -> None:
     """Print a remark that is not a result, on stderr; after the results so far, which a pipe or file gets later."""
     sys.stdout.flush()
     print(visible(at_home(text)), file=sys.stderr)
+
+
+def at_home(text: str) -> str:
+    """Return a hint with commands about the home of the command that runs now."""
+    option = HOME_OPTION.get()
+    if not option:
+        return text
+    import re
+    import shlex
+
+    from harken.cli.invocation import CommandTable
+
+    verbs = "|".join(re.escape(row.path) for row in CommandTable().below(""))
+    prefix = shlex.join(["harken", *option])
+    return re.sub(rf"\bharken (?=(?:{verbs})\b)", lambda _: f"{prefix} ", text)

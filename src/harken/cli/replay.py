@@ -17,8 +17,7 @@ import click
 from harken.cli.complete import completer
 from harken.cli.invocation import Invocation
 from harken.cli.output import BOLD, DIM, Screen, clock_time, cut, note_to_person
-from harken.cli.times import Moment
-from harken.cli.verbs import verb
+from harken.cli.verbs import Moment, verb
 from harken.config.home import disk_error
 from harken.control.client import DaemonClient
 from harken.display import one_line, reader_name

@@ -7,6 +7,7 @@ name; what it gets is an `Invocation`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import wraps
 from importlib import import_module
 from inspect import cleandoc
@@ -16,10 +17,13 @@ from typing import Any, Final, TypeVar
 import click
 
 from harken import __version__
-from harken.cli.hints import at_home
 from harken.cli.invocation import COMPLETE_VARIABLE, INTERRUPTED, Invocation, body_of
+from harken.cli.output import at_home
 from harken.cli.verb_options import VERB_HELP, VERB_OPTIONS
 from harken.errors import UserError
+from harken.times import LENGTHS, MOMENTS, parse_duration, parse_moment
+
+LONGEST = timedelta(days=3_650)
 
 FC = TypeVar("FC", bound=Callable[..., Any] | click.Command)
 
@@ -331,3 +335,36 @@ def _plain(message: str) -> str:
         message = message.replace(f"is not a valid {kind} range", f"is not a {words}")
         message = message.replace(f"is not a valid {kind}", f"is not a {words}")
     return message
+
+
+class Moment(click.ParamType[datetime]):
+    """A point in time."""
+
+    name = "time"
+
+    def convert(self, value: str | datetime, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Return it, aware of its zone."""
+        if isinstance(value, datetime):
+            return value
+        try:
+            return parse_moment(value, datetime.now().astimezone())
+        except ValueError:
+            self.fail(f"{value[:40]!r} is not a time: write it as {MOMENTS}.", param, ctx)
+
+
+class Length(click.ParamType[float]):
+    """A length of time, as seconds."""
+
+    name = "time"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return its seconds."""
+        if not isinstance(value, str):
+            return value
+        try:
+            found = parse_duration(value.strip())
+        except ValueError:
+            found = timedelta()
+        if not timedelta() < found <= LONGEST:
+            self.fail(f"{value[:40]!r} is not a duration: write it as {LENGTHS}.", param, ctx)
+        return found.total_seconds()
