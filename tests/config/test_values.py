@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.config.problem import closest, closest_name, did_you_mean
 from harken.config.settings import SCALARS, Setting
 from harken.config.values import (
     ValueType,
     choice,
+    closest,
+    closest_name,
+    did_you_mean,
     duration,
     flag,
     has_password,

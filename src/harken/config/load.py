@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from harken.config.home import Home
-from harken.config.problem import closest, did_you_mean, dotted, unfit, unknown
 from harken.config.secrets import resolve
 from harken.config.settings import (
     SCALARS,
@@ -35,7 +34,7 @@ from harken.config.settings import (
     WaitingSettings,
 )
 from harken.config.tables import TableReader, read_tables, references
-from harken.config.values import is_reference
+from harken.config.values import closest, did_you_mean, dotted, is_reference, unfit, unknown
 from harken.errors import HarkenError, UserError
 from harken.sources.settings import is_loopback
 

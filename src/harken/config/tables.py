@@ -16,10 +16,21 @@ from typing import Any
 
 from harken.clock import Clock
 from harken.config.home import Home, expand_user
-from harken.config.problem import closest, dotted, unfit, unknown, wrong
 from harken.config.secrets import resolve
 from harken.config.settings import Project
-from harken.config.values import ValueType, choice, flag, has_password, is_source_name, reference_in
+from harken.config.values import (
+    ValueType,
+    choice,
+    closest,
+    dotted,
+    flag,
+    has_password,
+    is_source_name,
+    reference_in,
+    unfit,
+    unknown,
+    wrong,
+)
 from harken.errors import UserError
 from harken.ingest.policy import AttentionRule, Route
 from harken.model import LOCAL, Attention, Mailbox
