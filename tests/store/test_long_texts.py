@@ -7,8 +7,7 @@ from pathlib import Path
 
 from harken.model import CUT_FROM, INBOX, MAX_TEXT_BYTES
 from harken.store.contract.messages import MAX_READ_CHARS
-from harken.store.journal import Journal
-from harken.store.journal_reader import lines_after
+from harken.store.journal import Journal, lines_after
 from harken.store.sql.messages import MAX_CHARS
 from harken.store.sql.offers import MAX_LONG_CHARS
 from harken.store.sqlite import open_store

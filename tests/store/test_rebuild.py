@@ -19,8 +19,7 @@ from harken.store.contract.conversations import ConversationState, Triage
 from harken.store.contract.messages import Checkpoint
 from harken.store.contract.people import Mute
 from harken.store.contract.retention import Limits
-from harken.store.journal import Journal
-from harken.store.journal_reader import JournalLine, lines_after
+from harken.store.journal import Journal, JournalLine, lines_after
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import prepare_file
 from harken.store.sqlite.rebuild import Rebuild, RebuildReport

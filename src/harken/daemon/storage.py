@@ -37,8 +37,7 @@ from harken.store.contract.events import AfterCommit, BeforeCommit
 from harken.store.contract.health import StoreIdentity
 from harken.store.files import DiskReserve
 from harken.store.identity import identity_text, read_identity, refusal
-from harken.store.journal import Journal
-from harken.store.journal_reader import find_end
+from harken.store.journal import Journal, find_end
 from harken.store.sqlite.connection import Connect
 from harken.store.sqlite.snapshot import look
 from harken.store.sqlite.store import open_store

@@ -29,7 +29,7 @@ from harken.config.home import Home
 from harken.errors import UserError
 from harken.memory import json_bytes
 from harken.model import timestamp
-from harken.store.journal_reader import every_line, number_of
+from harken.store.journal import every_line, number_of
 from harken.store.sqlite.snapshot import examine, last_event, refuse_foreign
 
 FORMAT: Final = 1

@@ -4,28 +4,33 @@ The store's event rows are the truth; a line is their copy for people and audits
 no message: the journal says once that it is behind, shows it in `status`, and catches up from the store. A line cut off
 by a crash is removed and written again at start. So is what was taken away: a file that was moved, deleted or changed
 under the daemon is looked at anew. Where daemons share a store, each writes the lines of what it committed: the numbers
-between them are the others'. Reading the files back is `journal_reader.py`.
+between them are the others'. The functions that read the files back change nothing and believe nothing: they leave out
+a line that is none of ours.
 """
 
 from __future__ import annotations
 
 import errno
+import heapq
 import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO
 
 import anyio.to_thread
+import msgspec
 
 from harken.memory import json_bytes
 from harken.model import record, timestamp
 from harken.store.contract.events import Event, EventStore
 from harken.store.contract.health import StoreIdentity
+from harken.store.identity import is_volatile
 
 _log = logging.getLogger("harken.journal")
 
@@ -33,6 +38,10 @@ _REPAIR_BATCH = 500
 _CHUNK_BYTES = 1 << 16
 _MAX_BAD_LINES = 100  # a file that ends in more than these was not left by a crash: it is not ours to cut
 DAY_FILES = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9].jsonl"
+_decode = msgspec.json.Decoder(dict[str, object]).decode
+
+JournalLine = Mapping[str, object]
+"""A line as it was written: `n`, `at`, `kind`, and what the kind has."""
 
 
 class _Stamps(dict[datetime, str]):
@@ -322,3 +331,99 @@ def _number(text: bytes) -> int:
         return 0
     number = value.get("n") if isinstance(value, dict) else None
     return number if isinstance(number, int) and number > 0 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEnd:
+    """The highest number in the journal, 0 when it is empty, and the store that the line with it is of."""
+
+    number: int = 0
+    store: StoreIdentity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _DayFile:
+    path: Path
+    first: int
+    last: int
+
+
+def find_end(folder: Path) -> JournalEnd:
+    """Return where the journal ends."""
+    end = JournalEnd()
+    for path in _day_files(folder):
+        number, text = last_line(path)
+        if number > end.number:
+            line = _parse(text)
+            end = JournalEnd(number, StoreIdentity.parse(line.get("store")) if line else None)
+    return end
+
+
+def lines_after(folder: Path, number: int) -> Iterator[JournalLine]:
+    """Yield the lines with higher numbers, in the order of these; each number once."""
+    newest = number
+    for cluster in _clusters(folder, number):
+        merged = heapq.merge(*(_lines(file.path) for file in cluster), key=number_of)
+        for line in merged:
+            if number_of(line) > newest:
+                newest = number_of(line)
+                yield line
+
+
+def every_line(folder: Path) -> Iterator[JournalLine]:
+    """Yield the lines as they stand in the files, in any order: for files that others may have written."""
+    for path in _day_files(folder):
+        yield from _lines(path)
+
+
+def number_of(line: JournalLine) -> int:
+    """Return the number of a line, 0 for what has none."""
+    number = line.get("n")
+    return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else 0
+
+
+def count_synced(folder: Path, number: int) -> tuple[int, int]:
+    """Count the events above a number that no power cut takes from a database; and the messages among them."""
+    kinds = [line.get("kind") for line in lines_after(folder, number) if not is_volatile(str(line.get("kind")), line)]
+    return len(kinds), kinds.count("received")
+
+
+def _clusters(folder: Path, number: int) -> Iterator[Sequence[_DayFile]]:
+    """Yield the files in order; those with overlapping numbers, because the clock was set back, together."""
+    files = sorted(
+        (file for path in _day_files(folder) if (file := _look(path)).last > number),
+        key=lambda file: (file.first, file.last),
+    )
+    cluster: list[_DayFile] = []
+    for file in files:
+        if cluster and file.first > max(each.last for each in cluster):
+            yield cluster
+            cluster = []
+        cluster.append(file)
+    if cluster:
+        yield cluster
+
+
+def _day_files(folder: Path) -> list[Path]:
+    """Return the files that can be read: one that cannot is the journal's own worry, and no reason to stop."""
+    return [path for path in folder.glob(DAY_FILES) if path.is_file() and os.access(path, os.R_OK)]
+
+
+def _look(path: Path) -> _DayFile:
+    first = next((number_of(line) for line in _lines(path)), 0)
+    return _DayFile(path, first, last_line(path)[0])
+
+
+def _lines(path: Path) -> Iterator[JournalLine]:
+    with path.open("rb") as file:
+        for text in file:
+            line = _parse(text)
+            if line is not None and number_of(line):
+                yield line
+
+
+def _parse(text: bytes) -> JournalLine | None:
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

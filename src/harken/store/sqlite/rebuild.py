@@ -36,7 +36,7 @@ from harken.model import (
 )
 from harken.store.contract.automation import CONFIRM_EXPIRES
 from harken.store.contract.events import RECOVERY
-from harken.store.journal_reader import JournalLine, number_of
+from harken.store.journal import JournalLine, number_of
 from harken.store.sql import (
     conversations,
     enrollment,

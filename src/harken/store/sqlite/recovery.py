@@ -24,7 +24,7 @@ from harken.errors import HarkenError, UserError
 from harken.model import record
 from harken.store.contract.health import StoreIdentity
 from harken.store.identity import StoreTraces, refusal
-from harken.store.journal_reader import JournalLine, lines_after, number_of
+from harken.store.journal import JournalLine, lines_after, number_of
 from harken.store.sql import conversations, offers, people
 from harken.store.sql.events import after, identity_of
 from harken.store.sql.transaction import BY_ID, COLUMNS, Transaction, from_row

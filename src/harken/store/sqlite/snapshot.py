@@ -26,7 +26,7 @@ from harken.errors import UserError
 from harken.model import SenderRule, Trust
 from harken.store.contract.health import StoreIdentity
 from harken.store.identity import StoreTraces, read_identity
-from harken.store.journal_reader import count_synced, every_line, find_end
+from harken.store.journal import count_synced, every_line, find_end
 from harken.store.sql import actions, people, runs
 from harken.store.sql.events import MOVED_TO, identity_of, last
 from harken.store.sql.transaction import Transaction
