@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from harken.dispatch.wake import (
     ANSWER,
-    FIRST_PROMPT,
+    FIRST_PROMPT_GRACE,
     FRESH,
     LONGEST_STEP,
     MAX_TRIES,
@@ -103,8 +103,8 @@ def test_what_waited_for_a_session_is_left_to_its_first_prompt() -> None:
     """A wake beside the first prompt would be queued by the host until the turn ends; the prompt brings it at once."""
     earlier = letter(NOW - ANSWER)
     fresh = session_of("a", opened_at=NOW, moments={"start"})
-    assert choose(earlier, [fresh], {}, NOW + SETTLE) == WakeChoice(look_at=NOW + FIRST_PROMPT)
-    assert choose(earlier, [fresh], {}, NOW + FIRST_PROMPT) == WakeChoice(session=fresh, way="bell")
+    assert choose(earlier, [fresh], {}, NOW + SETTLE) == WakeChoice(look_at=NOW + FIRST_PROMPT_GRACE)
+    assert choose(earlier, [fresh], {}, NOW + FIRST_PROMPT_GRACE) == WakeChoice(session=fresh, way="bell")
     assert choose(letter(NOW + SETTLE), [fresh], {}, NOW + SETTLE).session is fresh
     prompted = session_of("a", opened_at=NOW, moments={"start", "prompt", "stop"})
     assert choose(earlier, [prompted], {}, NOW + SETTLE).session is prompted

@@ -29,7 +29,7 @@ LIMITS = Settings().limits
         ("two minutes after a restart", timedelta(minutes=2) == wake.UNSURE),
         ("nothing proves within a minute is given up", timedelta(minutes=1) == wake.PROOF),
         ("one minute after an unproven wake", timedelta(minutes=1) == wake.PROOF),
-        ("wake it only if none comes within 10 seconds", timedelta(seconds=10) == wake.FIRST_PROMPT),
+        ("wake it only if none comes within 10 seconds", timedelta(seconds=10) == wake.FIRST_PROMPT_GRACE),
         ("waited for more than an hour wakes nobody", timedelta(hours=1) == wake.FRESH),
         ("the five newest channel messages", BLOCK_MESSAGES == 5),
         ("as far as a quarter of the budget goes", LISTING_PART == 4),

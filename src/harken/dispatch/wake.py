@@ -37,7 +37,7 @@ PROOF = timedelta(seconds=60)  # how long a wake has to show that it worked
 FRESH = timedelta(hours=1)  # older mail waits for the next prompt: nobody expects to be woken for it
 WAKE_SECONDS = 30.0
 SETTLE = timedelta(seconds=2)  # how long a session that has just come needs until it listens
-FIRST_PROMPT = timedelta(seconds=10)  # how long what waited for a session is left to its first prompt
+FIRST_PROMPT_GRACE = timedelta(seconds=10)  # how long what waited for a session is left to its first prompt
 MAX_TRIES = 3
 MAX = 20
 MAX_SESSIONS = 50
@@ -118,7 +118,7 @@ def _listens_at(session: Session, message: Message) -> datetime:
     """
     is_new = HookMoment.START in session.moments and HookMoment.PROMPT not in session.moments
     brings_it = is_new and message.received_at < session.opened_at
-    return session.opened_at + (FIRST_PROMPT if brings_it else SETTLE)
+    return session.opened_at + (FIRST_PROMPT_GRACE if brings_it else SETTLE)
 
 
 class Wakes:
