@@ -27,7 +27,7 @@ from psycopg.types.string import StrDumper
 
 from harken.errors import HarkenError, Unavailable, UserError
 from harken.memory import out_of_memory
-from harken.store.sql.transaction import RETRY_SECONDS, Parameters, SqlRow, SqlRows, full, unspeakable
+from harken.store.sql.transaction import RETRY_SECONDS, Parameters, SqlRow, SqlRows, full, unstorable_text
 
 OLDEST_SERVER: Final = 140_000
 APPLICATION: Final = "harken"
@@ -443,6 +443,6 @@ def translated() -> Iterator[None]:
     except psycopg.Error as exc:
         raise translate(exc) from exc
     except UnicodeEncodeError as exc:
-        raise unspeakable() from exc
+        raise unstorable_text() from exc
     except MemoryError as exc:
         raise out_of_memory() from exc

@@ -362,14 +362,14 @@ class Readers:
         except self._errors as exc:
             raise self._translate(exc) from exc
         except UnicodeEncodeError as exc:
-            raise unspeakable() from exc
+            raise unstorable_text() from exc
         except MemoryError as exc:
             raise out_of_memory() from exc
         finally:
             self._idle.put(connection)
 
 
-def unspeakable() -> UserError:
+def unstorable_text() -> UserError:
     """Return the error for text that is not text: half of a surrogate pair has no UTF-8."""
     return UserError("The text has a character that cannot be stored.", "Remove unpaired surrogates (U+D800…).")
 

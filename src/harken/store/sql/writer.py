@@ -25,7 +25,7 @@ from harken.model import Mailbox
 from harken.store.contract.events import AfterCommit, BeforeCommit, Event
 from harken.store.contract.leases import LEASE_OF_TASK, Lease
 from harken.store.files import DiskReserve
-from harken.store.sql.transaction import ALONE, SqlConnection, StoreHolder, Transaction, full, unspeakable
+from harken.store.sql.transaction import ALONE, SqlConnection, StoreHolder, Transaction, full, unstorable_text
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -352,7 +352,7 @@ class Writer:
         except self._database.errors:
             raise
         except Exception as exc:
-            job.error = unspeakable() if isinstance(exc, UnicodeEncodeError) else exc
+            job.error = unstorable_text() if isinstance(exc, UnicodeEncodeError) else exc
             if is_alone:
                 self._database.roll_back()
                 self._begin((job,))

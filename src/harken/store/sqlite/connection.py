@@ -16,7 +16,7 @@ from pathlib import Path
 from harken.errors import HarkenError, Unavailable, UserError
 from harken.memory import out_of_memory
 from harken.store.identity import RECOVER
-from harken.store.sql.transaction import RETRY_SECONDS, full, unspeakable
+from harken.store.sql.transaction import RETRY_SECONDS, full, unstorable_text
 
 Connect = Callable[[str], sqlite3.Connection]
 """Opens a file; tests pass one that stops the process at a chosen commit."""
@@ -255,7 +255,7 @@ def translated() -> Iterator[None]:
     except sqlite3.Error as exc:
         raise translate(exc) from exc
     except UnicodeEncodeError as exc:
-        raise unspeakable() from exc
+        raise unstorable_text() from exc
     except MemoryError as exc:
         raise out_of_memory() from exc
     except OSError as exc:
