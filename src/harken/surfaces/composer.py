@@ -24,8 +24,8 @@ MAX_OWED = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SurfaceProfile:
-    """How a session can be told: by which surface, how much, as which voice, and in which phase of its turn."""
+class HookTextRequest:
+    """What a text for a session must be: for which surface, how long, in which voice, in which phase of its turn."""
 
     surface: str
     most_chars: int
@@ -57,41 +57,41 @@ class HookComposer:
         self._inbox = inbox
         self._questions = questions
 
-    async def tell(self, session: Session, profile: SurfaceProfile, *, turn: str = "") -> HookText:
+    async def tell(self, session: Session, request: HookTextRequest, *, turn: str = "") -> HookText:
         """Offer what waits and fits, and return the text for it; empty when there is nothing to say."""
         if session.problem is not None:
             return NO_TEXT
-        if profile.is_new_turn:
+        if request.is_new_turn:
             session.forget_notices()
-        if profile.phase is TurnPhase.WAKE:
+        if request.phase is TurnPhase.WAKE:
             session.begin_wake()
-        carrier = text_carrier(profile.surface)
+        carrier = text_carrier(request.surface)
         block, deliveries, told_before = "", list[DeliveryId](), session.last_told
-        if profile.has_block and not profile.speaks_as_user:
-            block, deliveries = await self._block(session, profile.surface, carrier)
-        block = "\n\n".join(part for part in (block, await self._owed(session) if profile.has_block else "") if part)
-        room = profile.most_chars - width(block) - 2
+        if request.has_block and not request.speaks_as_user:
+            block, deliveries = await self._block(session, request.surface, carrier)
+        block = "\n\n".join(part for part in (block, await self._owed(session) if request.has_block else "") if part)
+        room = request.most_chars - width(block) - 2
         # What was only announced because of the voice may come whole through another one; what is too long may not.
-        known = session.told_of if profile.speaks_as_user else session.too_long
+        known = session.told_of if request.speaks_as_user else session.too_long
         # Where no block may be shown, what would have stood in it is told like the rest: whole only from the owner.
-        reach = PUSHING | {Attention.PROMPT} if profile.has_block and profile.speaks_as_user else PUSHING
+        reach = PUSHING | {Attention.PROMPT} if request.has_block and request.speaks_as_user else PUSHING
         waiting = await self._inbox.waiting(session.reader, reach, MAX_MESSAGES, without=known)
         is_least = len(waiting) >= MAX_MESSAGES
-        bodies = [m for m in waiting if not profile.speaks_as_user or m.trust is Trust.OWNER]
+        bodies = [m for m in waiting if not request.speaks_as_user or m.trust is Trust.OWNER]
         chosen = render.fitting(_urgent_first(bodies), room)
-        offers = await self._inbox.hand_over(session.reader, chosen, surface=profile.surface, carrier=carrier)
+        offers = await self._inbox.hand_over(session.reader, chosen, surface=request.surface, carrier=carrier)
         taken = {message.id for message in chosen}
-        if not profile.speaks_as_user:
+        if not request.speaks_as_user:
             session.note_too_long([message.id for message in waiting if message.id not in taken])
         left = [m for m in waiting if m.id not in taken and m.id not in session.told_of]
         noticed = frozenset(message.id for message in left)
-        is_listed = not profile.speaks_as_user
+        is_listed = not request.speaks_as_user
         told = render.telling(offers, left, most_chars=room, is_listed=is_listed, is_least=is_least)
         text = "\n\n".join(part for part in (told, block) if part)
         deliveries += [offer.delivery_id for offer in offers]
         notice = render.announcement(left, is_listed=is_listed, is_least=is_least) if left else ""
         session.announce(noticed, notice)
-        session.carry(carrier, deliveries, profile.phase, turn=turn)
+        session.carry(carrier, deliveries, request.phase, turn=turn)
         if not text:
             return NO_TEXT
         return HookText(

@@ -42,7 +42,7 @@ from harken.processes import command_line, identity_of
 from harken.sessions.events import HookEvent, HookMoment
 from harken.sessions.session import MailScopeOf, NamedTask, Session, Waker
 from harken.sessions.turns import TurnPhase
-from harken.surfaces.composer import NO_TEXT, HookComposer, HookText, SurfaceProfile
+from harken.surfaces.composer import NO_TEXT, HookComposer, HookText, HookTextRequest
 from harken.surfaces.wire import LineReader, LineTooLong, sound_json
 
 MAX_PAYLOAD = 1 << 20
@@ -236,7 +236,7 @@ class HookHandler:
         most_chars = adapter.most_chars.get(moment, 0)
         if not most_chars or session.is_helper:
             return NO_TEXT
-        profile = SurfaceProfile(
+        request = HookTextRequest(
             surface=f"hook: {moment.value}" if moment is not HookMoment.BELL else "wake: bell",
             most_chars=most_chars,
             phase=_PHASES[moment],
@@ -244,7 +244,7 @@ class HookHandler:
             has_block=moment is HookMoment.PROMPT and not is_own,
             is_new_turn=moment is HookMoment.PROMPT and not is_own,
         )
-        return await self._composer.tell(session, profile, turn=event.turn)
+        return await self._composer.tell(session, request, turn=event.turn)
 
 
 def _task_of(hello: Hello) -> NamedTask | None:
@@ -388,14 +388,14 @@ class TextWaker:
         """Hand over what waits, if the session can be woken now."""
         if await self.session.look():
             return WakeResult.POSTPONED
-        profile = SurfaceProfile(
+        request = HookTextRequest(
             surface=self.name,
             most_chars=self.most_chars,
             phase=TurnPhase.WAKE,
             speaks_as_user=self.speaks_as_user,
             is_new_turn=True,
         )
-        told = await self.composer.tell(self.session, profile)
+        told = await self.composer.tell(self.session, request)
         if not told.text:
             return WakeResult.REFUSED
         # Cancelled in the middle of it, nobody can say whether the host has the text: it stays open until proof.
