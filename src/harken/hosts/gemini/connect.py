@@ -1,7 +1,7 @@
 """Connecting Gemini CLI: an MCP server and hooks in its settings, a rules file of our own, a block in GEMINI.md.
 
 Gemini passes on the few words that the server says of itself; the block says who speaks in a message. How plans are
-made is in `connect/settings_host.py`. Its hooks see to it that a subagent's tools are told nothing.
+made is in `connect/settings_connector.py`. Its hooks see to it that a subagent's tools are told nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harken.hosts.connect.edits import json_value
 from harken.hosts.connect.files import read
 from harken.hosts.connect.plan import FileEdit, InstallTarget
 from harken.hosts.connect.record import key_of, records
-from harken.hosts.connect.settings_host import HOOK_NAME, SETTINGS, SettingsConnector, SettingsHook, is_connected
+from harken.hosts.connect.settings_connector import HOOK_NAME, SETTINGS, SettingsConnector, SettingsHook, is_connected
 from harken.hosts.gemini.hooks import CLEARED, EVENTS, NAME
 from harken.hosts.instructions import Abilities
 from harken.sessions.events import HookMoment

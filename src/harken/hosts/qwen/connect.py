@@ -1,7 +1,8 @@
 """Connecting Qwen Code: an MCP server, hooks and leave to read the inbox, all in its settings; a block for agents.
 
 Only current versions pass on what the server says of itself, and those few words are not enough: who speaks in a
-message is said in a block in QWEN.md, in a project in AGENTS.md. How plans are made is in `connect/settings_host.py`.
+message is said in a block in QWEN.md, in a project in AGENTS.md. How plans are made is in
+`connect/settings_connector.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from harken.hosts.connect.command import SERVER, UNASKED, hook_line
 from harken.hosts.connect.edits import json_append, json_remove_items, json_value
 from harken.hosts.connect.instructions_block import AGENTS_FILE
 from harken.hosts.connect.plan import InstallTarget
-from harken.hosts.connect.settings_host import SettingsConnector, SettingsHook
+from harken.hosts.connect.settings_connector import SettingsConnector, SettingsHook
 from harken.hosts.instructions import Abilities
 from harken.hosts.qwen.hooks import EVENTS, IDLE, IDLE_EVENT, NAME
 from harken.sessions.events import HookMoment
