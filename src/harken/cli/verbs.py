@@ -78,9 +78,9 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         "Inspect": {
             "watch": "watch.command:watch",
-            "status": "look:status",
-            "stats": "look:stats",
-            "journal": "look:journal",
+            "status": "status_commands:status",
+            "stats": "status_commands:stats",
+            "journal": "status_commands:journal",
             "open": "open:open_page",
             "browsers": "open:browsers",
             "export": "export:export",
