@@ -3,8 +3,8 @@
 Two kinds. What decides about other sessions and agents, or is started by git and editors: no run changes that. What
 agents take for instructions, and what other tools start by themselves in the folder: a rule can let that go, with
 `edit_instructions`. Each is held in every folder, in any spelling that some disk takes for the same. What belongs to a
-host that can be run is declared by that host, see `hosts/held.py`. Above are the sandboxes, which tell their hosts, and
-`snapshot`, which looks whether it was so.
+host that can be run is declared by that host, see `hosts/run_environment.py`. Above are the sandboxes, which tell their
+hosts, and `snapshot`, which looks whether it was so.
 """
 
 from __future__ import annotations
