@@ -20,6 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+MAX_MODULES: Final = 430
 MAX_MODULE_LINES: Final = 800
 MAX_FUNCTION_LINES: Final = 60
 MAX_FUNCTION_STATEMENTS: Final = 40
@@ -133,6 +134,7 @@ _NAMES_A_PLACE: Final = re.compile(r"://|(?:^|\s)(?:-i|-f|--\w*index\S*|--find-l
 class Rule(StrEnum):
     """The name a finding carries."""
 
+    MODULE_COUNT = "module-count"
     MODULE_LENGTH = "module-length"
     FUNCTION_LENGTH = "function-length"
     FUNCTION_STATEMENTS = "function-statements"
@@ -194,6 +196,7 @@ def check(root: Path, max_suppressions: int = MAX_SUPPRESSIONS) -> list[Finding]
     findings += host_name(files)
     findings += source_kind_name(files)
     findings += class_name(files)
+    findings += module_count(files)
     findings += one_importer(files)
     findings += import_chain(files)
     findings += vague_docstring(files)
@@ -404,6 +407,14 @@ def one_importer(files: list[SourceFile]) -> Iterator[Finding]:
         why = f"{percent} % of the modules have one importer, at most {MAX_ONE_IMPORTER_PERCENT} %: merge some"
         file = next(file for file in files if _module_of(file.path) == single[-1])
         yield file.finding(1, Rule.ONE_IMPORTER, why)
+
+
+def module_count(files: list[SourceFile]) -> Iterator[Finding]:
+    """A part that belongs to another is found beside it, not in a module that has to be known."""
+    modules = [file for file in files if file.path.startswith("src/")]
+    if len(modules) > MAX_MODULES:
+        why = f"{len(modules)} modules, at most {MAX_MODULES}: first merge two that share a noun"
+        yield modules[-1].finding(1, Rule.MODULE_COUNT, why)
 
 
 def import_chain(files: list[SourceFile]) -> Iterator[Finding]:

@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from scripts.ratchets import MAX_FUNCTION_LINES, MAX_FUNCTION_STATEMENTS, MAX_MODULE_LINES, Rule, check, main
+from scripts.ratchets import (
+    MAX_FUNCTION_LINES,
+    MAX_FUNCTION_STATEMENTS,
+    MAX_MODULE_LINES,
+    MAX_MODULES,
+    Rule,
+    check,
+    main,
+)
 
 MODULE = "src/harken/model.py"
 TEST = "tests/test_model.py"
@@ -231,6 +239,15 @@ def test_few_modules_have_one_importer_only(tmp_path: Path) -> None:
     assert _found(tmp_path, "src/harken/use.py", most) == []
 
 
+def test_the_package_has_few_modules(tmp_path: Path) -> None:
+    """Splitting is easy, and each part is one more place to look for the rest."""
+    (tmp_path / MODULE).parent.mkdir(parents=True)
+    for number in range(MAX_MODULES - 1):
+        (tmp_path / f"src/harken/part{number}.py").touch()
+    assert _found(tmp_path, MODULE, "") == []
+    assert [rule for _, _, rule in _found(tmp_path, "src/harken/use.py", "")] == [Rule.MODULE_COUNT]
+
+
 def test_no_chain_of_imports_is_long(tmp_path: Path) -> None:
     """A reader follows a name from module to module; after a dozen the question is forgotten."""
     for number in range(13):
@@ -257,6 +274,7 @@ def test_every_rule_is_shown_to_fail() -> None:
         Rule.HOST_NAME,
         Rule.SOURCE_KIND_NAME,
         Rule.CLASS_NAME,
+        Rule.MODULE_COUNT,
         Rule.ONE_IMPORTER,
         Rule.IMPORT_CHAIN,
         Rule.VAGUE_DOCSTRING,
