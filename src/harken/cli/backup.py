@@ -17,7 +17,7 @@ from typing import IO, Final
 import click
 
 from harken.cli.invocation import Invocation
-from harken.cli.output import human, note_to_person
+from harken.cli.output import note_to_person
 from harken.cli.progress import QUIET_SECONDS
 from harken.cli.verbs import verb
 from harken.display import size_text

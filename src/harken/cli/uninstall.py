@@ -15,7 +15,7 @@ import click
 
 from harken.cli.authority import agree, agree_by_word
 from harken.cli.invocation import Invocation
-from harken.cli.output import human, note_to_person
+from harken.cli.output import note_to_person
 from harken.cli.verbs import verb
 from harken.config.home import Home
 from harken.control.client import Result
