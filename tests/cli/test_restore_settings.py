@@ -150,7 +150,7 @@ def test_database_that_brings_statements_of_its_own_is_refused(foreign: Path, tm
     copy = Rig(tmp_path / "copy")
     done = copy.run("restore", "--yes", str(file))
     assert done.code == USER_ERROR
-    assert "not as Harken makes it" in done.err
+    assert "database is not Harken's" in done.err
     assert not (copy.home / "harken.db").exists()
 
 
@@ -180,4 +180,4 @@ def test_journal_that_goes_on_after_the_database_is_no_whole_backup(foreign: Pat
     """A recovery would take its lines for what happened here."""
     done = Rig(tmp_path / "copy").run("restore", str(forged(foreign, tmp_path / "more.tgz", n=999)), "--yes")
     assert done.code == USER_ERROR
-    assert "not a whole backup" in done.err
+    assert "not a complete backup" in done.err

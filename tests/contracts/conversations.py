@@ -113,7 +113,7 @@ class ConversationSuite(StoreSuite):
         assert await threads(store, clock) == []
         [done] = await listed(store, clock, ConversationView.DONE)
         assert (done.newest.text, done.count) == ("word", 1)
-        with pytest.raises(NotFound, match="no conversation"):
+        with pytest.raises(NotFound, match="none of your conversations"):
             await put(store, task, ConversationState.DONE)
 
     async def test_done_stays_away_until_somebody_else_writes(

@@ -133,6 +133,7 @@ def task(title: str, branch: str = "main") -> Json:
         "peers": [],
         "state": "open",
         "presence": "gone",
+        "machine": "",
         "mailbox": "task:api",
         "pending": 0,
         "sessions": [],

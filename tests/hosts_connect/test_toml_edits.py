@@ -70,7 +70,7 @@ def test_what_was_set_comes_out_again_and_leaves_the_file_as_it_was(
             toml_set(before, path, value, file=FILE)
         return
     except UserError:
-        with pytest.raises(UserError, match="cannot be changed in safely"):
+        with pytest.raises(UserError, match="cannot be changed safely"):
             toml_set(before, path, value, file=FILE)
         return
     assume(toml_value(before, path, file=FILE) is None)
@@ -141,5 +141,5 @@ def test_a_broken_file_is_named_with_line_and_column() -> None:
 
 def test_what_is_no_table_is_not_made_one() -> None:
     """A value of the person's is never thrown away to make room."""
-    with pytest.raises(UserError, match="cannot be changed in safely"):
+    with pytest.raises(UserError, match="cannot be changed safely"):
         toml_set(b"mcp_servers = 3\n", ("mcp_servers", "harken"), SERVER, file=FILE)

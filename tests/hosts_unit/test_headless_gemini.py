@@ -193,7 +193,7 @@ def test_folder_whose_variables_gemini_would_take_is_refused(tmp_path: Path) -> 
     (tmp_path / "user" / ".gemini" / ".env").touch()
     SANDBOX.command(given)
     (theirs / ".gemini" / ".env").symlink_to("nowhere")
-    with pytest.raises(UserError, match="go where no tool"):
+    with pytest.raises(UserError, match="go where no listed tool"):
         SANDBOX.command(given)
     SANDBOX.command(replace(given, tools=(parse_tool("read_file"),), servers={}))
 
@@ -206,7 +206,7 @@ def test_folder_with_instructions_from_elsewhere_is_refused(tmp_path: Path) -> N
     (given.workdir / "GEMINI.md").symlink_to("AGENTS.md")
     SANDBOX.command(given)
     (given.workdir / "sub" / "GEMINI.md").symlink_to(tmp_path / "key")
-    with pytest.raises(UserError, match="go where no tool"):
+    with pytest.raises(UserError, match="go where no listed tool"):
         SANDBOX.command(given)
     SANDBOX.command(work_of(tmp_path, "read_file"))
 
@@ -218,7 +218,7 @@ def test_folder_with_another_name_for_settings_is_refused_where_it_can_be_edited
     (given.workdir / ".claude" / "skills").symlink_to(given.workdir / ".agents")
     SANDBOX.command(given)
     (given.workdir / "other").symlink_to(".claude")
-    with pytest.raises(UserError, match="go where no tool"):
+    with pytest.raises(UserError, match="go where no listed tool"):
         SANDBOX.command(given)
     SANDBOX.command(work_of(tmp_path, "read_file"))
 

@@ -321,7 +321,7 @@ async def test_a_forecast_says_when_a_task_is_done_or_unknown(looker: Looker) ->
     done, unknown = await looker.views.forecast(box, "normal"), await looker.views.forecast("task:nope", "normal")
     assert (done.outlook, done.sentence) == (
         Outlook.NO_READER,
-        "cannot be sent: task 'fix-login' is done and takes no more mail",
+        "cannot be sent: task 'fix-login' is done and accepts no more messages",
     )
     assert (unknown.outlook, unknown.sentence) == (Outlook.NO_READER, "cannot be sent: there is no task 'nope'")
     with pytest.raises(UserError):

@@ -180,7 +180,7 @@ def strip(home: Path) -> None:
         for kind, name, sql in sorted(
             made, reverse=True
         ):  # views, triggers, then tables, then the indexes that are left
-            if name not in known or (kind == "trigger" and known[name] != sql):
+            if name not in known or (kind in ("trigger", "index") and known[name] != sql):
                 connection.execute(f"DROP {kind} IF EXISTS {name}")
         for table, column in set(connection.execute(COLUMNS_OF_TABLES)) - columns:
             connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")

@@ -510,5 +510,5 @@ async def test_run_does_not_start_where_its_folder_cannot_be_kept(tmp_path: Path
         action = await rig.ask(project.script(f"Path({str(made)!r}).touch()"), workdir=project.folder, tools=EDITING)
         run = await rig.ended(action)
     assert run.state is RunState.FAILED
-    assert "could not be kept" in run.reason
+    assert "could not be saved" in run.reason
     assert not made.exists()

@@ -64,7 +64,7 @@ def test_what_cannot_be_made_is_said_in_the_form_and_leaves_nothing(browser: Bro
         ({"title": "Hooked", "folder": "{hooked}"}, "could make git run programs: filter.x.smudge"),
     ]:
         sent = {name: value.format(repo=repo, hooked=hooked) for name, value in fields.items()}
-        answers = {"There is": 404, "git knows": 404, "There is a": 409}
+        answers = {"There is": 404, "git has": 404, "There is a": 409}
         status = next((code for words, code in reversed(answers.items()) if said.startswith(words)), 422)
         page = make(browser, status, **sent)
         assert said in page.said

@@ -58,7 +58,7 @@ def test_without_a_display_the_link_is_printed_and_that_is_said(rig: Rig) -> Non
     """On a server the person opens it elsewhere; a program reads only the link."""
     done = rig.run("open")
     assert done.code == 0
-    assert "no browser to open here" in done.err
+    assert "No browser was found" in done.err
     assert sign_in(done.out.strip())
 
 

@@ -68,7 +68,7 @@ def test_source_is_added_tried_removed_and_put_back(browser: Browser) -> None:
     (undo,) = removed.all("input", name="undo")
     assert "ci is there again." in do(browser, "/do/source-back", undo=undo["value"]).said
     assert list(states(browser)) == ["ci"]
-    assert "cannot be put back any more" in do(browser, "/do/source-back", 404, undo=undo["value"]).said
+    assert "can no longer be put back" in do(browser, "/do/source-back", 404, undo=undo["value"]).said
 
 
 def test_typed_secret_is_in_one_private_file_and_goes_with_its_source(browser: Browser) -> None:
@@ -135,7 +135,7 @@ def test_what_cannot_be_added_is_said_in_the_form_and_leaves_nothing(browser: Br
         ({"kind": "webhook", "name": "a b", "set_preset": "github"}, 422, "cannot be the name of a source"),
         ({"kind": "webhook", "name": "ci", "set_preset": "nobody"}, 422, "'nobody' is not possible."),
         ({"kind": "webhook", "name": "there", "set_preset": "github"}, 409, "There is already another source there"),
-        ({"kind": "mcp", "name": "x", "set_url": "https://x.example", "set_command": "y"}, 422, "one of them"),
+        ({"kind": "mcp", "name": "x", "set_url": "https://x.example", "set_command": "y"}, 422, "address or a program"),
         ({"kind": "teams", "set_client_id": "x"}, 422, "is not an id such as"),
         ({"kind": "imap", "set_host": "h.example", "set_user": "u", "set_port": "many"}, 422, "is not a number"),
     ]:

@@ -158,7 +158,7 @@ def test_what_is_in_the_way_is_named_and_nothing_is_written(tmp_path: Path) -> N
     git(empty, "init", "-q")
     with pytest.raises(UserError, match="no commit yet"):
         plan_spot(found(empty), "one", "", "", folder=empty)
-    with pytest.raises(UserError, match=r"inside of a \.git folder"):
+    with pytest.raises(UserError, match=r"inside a \.git folder"):
         find_repository(repo / ".git")
 
 

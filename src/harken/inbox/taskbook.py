@@ -129,7 +129,7 @@ class TaskBook:
             )
         if task.done_at is not None:
             raise Forbidden(
-                f"Task {task.id!r}, for which this session was started, has ended.",
+                f"Task {task.id!r}, for which this session was started, is done.",
                 f"Remove {NAMED_BY}, or name another task. {self.listed()}",
             )
         return task

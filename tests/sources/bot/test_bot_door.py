@@ -84,10 +84,10 @@ async def test_a_token_with_another_claim_is_refused(rig: Rig) -> None:
     """Each of these is a token that somebody can get, and that is not for this bot now."""
     service, at = rig.service, int(rig.clock.now().timestamp())
     wrong = {
-        "issued by somebody else": service.token(iss="https://sts.windows.net/d6d49420-f39b-4df7-a1dc-d59a935871db/"),
+        "the wrong issuer": service.token(iss="https://sts.windows.net/d6d49420-f39b-4df7-a1dc-d59a935871db/"),
         "for another bot": service.token(aud="00000000-1685-4b74-9bfd-dac224a7b894"),
-        "has ended": service.token(exp=at - 301),
-        "has not begun": service.token(nbf=at + 301),
+        "has expired": service.token(exp=at - 301),
+        "not valid yet": service.token(nbf=at + 301),
         "when it is valid": service.token(without="exp"),
         "another service address": service.token(serviceurl="https://smba.trafficmanager.net/evil/"),
     }
@@ -136,7 +136,7 @@ async def test_a_changed_token_is_refused(rig: Rig) -> None:
 async def test_a_key_counts_only_for_the_channels_that_it_endorses(rig: Rig) -> None:
     """Else whoever may sign for one channel could speak for all."""
     rig.service.endorsements = ("webchat",)
-    assert "count for this channel" in await refused(rig, rig.service.activity(), rig.service.token())
+    assert "not valid for this channel" in await refused(rig, rig.service.activity(), rig.service.token())
 
 
 async def test_a_new_key_is_accepted_after_one_refresh(rig: Rig) -> None:
@@ -239,7 +239,7 @@ async def test_a_body_that_is_no_activity_is_a_mistake_of_the_poster(rig: Rig, b
 
 async def test_a_body_is_not_read_before_its_token_is_good(rig: Rig) -> None:
     """Parsing is work, and who is nobody gets none."""
-    with pytest.raises(Forbidden, match="has ended"):
+    with pytest.raises(Forbidden, match="has expired"):
         await rig.post(b"not json", rig.service.token(exp=1))
 
 

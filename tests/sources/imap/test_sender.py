@@ -230,7 +230,7 @@ async def test_an_answer_leaves_through_a_relay_that_wants_no_sign_in() -> None:
         ("none", False, True, NeedsPerson, r"127\.0\.0\.1 offers no way to sign in\.", 'smtp_auth = "none"'),
         ("starttls", True, True, NeedsPerson, "offers no STARTTLS", "smtp_security"),
         ("none", True, False, NeedsPerson, r"127\.0\.0\.1 wants a sign-in: 530 sign in first", 'smtp_auth = "login"'),
-        ("tls", True, True, Unavailable, "answers, and not with TLS", "smtp_port"),
+        ("tls", True, True, Unavailable, "answers, but not with TLS", "smtp_port"),
     ],
     ids=["no sign-in", "no STARTTLS", "a sign-in after all", "no TLS"],
 )

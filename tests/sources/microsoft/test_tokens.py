@@ -375,7 +375,7 @@ async def test_a_tenant_that_does_not_exist_is_named(desk: Desk) -> None:
         (Said(f'{{"access_token": "access-{HUSH}'), "unreadable"),
         (Said("<html>sign in to this network</html>"), "unreadable"),
         (Said("[1]"), "unreadable"),
-        (Said({"token_type": "Bearer"}), "not understood"),
+        (Said({"token_type": "Bearer"}), "unexpected answer"),
         (Said({}, 302, {"Location": "https://127.0.0.1:9/"}), "unreadable"),
         (Said({}, 500), "busy or broken"),
         (Said({}, 429, {"Retry-After": "7"}), "busy or broken"),
