@@ -14,6 +14,7 @@ import httpx2
 
 from harken.model import Draft, Sender
 from harken.sources.mcp import protocol
+from harken.sources.mcp.events import EventPositions, read_poll
 from harken.sources.mcp.protocol import RpcAnswer, RpcFrame, identified, read_frame
 from harken.sources.mcp.stdio import LineSplitter
 from harken.sources.mcp.web import MAX_EVENT_BYTES, MAX_ID_CHARS, EventParser, SseEvent, retry_after
@@ -122,8 +123,8 @@ def _greeting(answer: RpcAnswer) -> None:
     capabilities = answer.result.get("capabilities")
     protocol.subscription(1, capabilities, ())
     protocol.offers_events(capabilities)
-    for each in protocol.pushed_events(answer):
-        protocol.event_stream(2, each, "")
+    for each in EventPositions("", "").wanted(answer):
+        protocol.modern(2, "events/stream", each.asked(read_poll(answer, "").cursor))
 
 
 TOKENS: Final = (

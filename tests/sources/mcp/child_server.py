@@ -45,7 +45,9 @@ def handshake() -> None:
 def echo() -> None:
     """Announce what the client answers, and the names of the environment."""
     say({"jsonrpc": "2.0", "id": 0, "method": "ping"})
-    announce(sys.stdin.readline().strip())
+    while "method" in json.loads(line := sys.stdin.readline()):
+        pass  # what it asks meanwhile
+    announce(line.strip())
     announce(json.dumps(sorted(os.environ)))
     announce(str(Path.cwd()))
     sys.stdin.read()

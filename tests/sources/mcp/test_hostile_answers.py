@@ -5,7 +5,8 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from harken.sources.mcp.protocol import RpcAnswer, pushed_events
+from harken.sources.mcp.events import EventPositions
+from harken.sources.mcp.protocol import RpcAnswer
 from harken.sources.mcp.web import retry_after
 
 
@@ -26,7 +27,8 @@ from harken.sources.mcp.web import retry_after
 def test_event_with_any_delivery_is_taken_or_left_out(delivery: object, names: list[str]) -> None:
     """A number where a list belongs once ended the whole connection to the server, again and again."""
     event = {"name": "build", "delivery": delivery}
-    assert pushed_events(RpcAnswer(1, {"events": [event]})) == names
+    offered = EventPositions("", "").wanted(RpcAnswer(1, {"events": [event]}))
+    assert [each.name for each in offered if each.is_pushed] == names
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,27 @@ import itertools
 import logging
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Self
 
 import anyio
 import httpx2
 
 from harken.sources.mcp import protocol
+from harken.sources.mcp.events import (
+    NOT_FOR_US,
+    POLL,
+    SILENT_SECONDS,
+    STREAM,
+    EventPositions,
+    EventSubscription,
+    PollResult,
+    list_events,
+    poll_events,
+)
 from harken.sources.mcp.link import (
     IdleTimer,
     LinkClosed,
@@ -39,9 +51,6 @@ from harken.sources.mcp.protocol import (
     McpCheckpoint,
     RpcAnswer,
     RpcRequest,
-    cursors_checkpoint,
-    parse_cursors,
-    parse_place,
 )
 from harken.sources.mcp.settings import McpSettings
 from harken.sources.mcp.web import McpWeb, SseStream, is_event_stream, read_answer
@@ -60,12 +69,8 @@ _NO_CONTENT: Final = 204
 _OK: Final = 200
 _ERRORS: Final = 400
 
-_log = logging.getLogger("harken.sources.mcp")
-
 SUBSCRIBE: Final = "subscriptions/listen"
-STREAM: Final = "events/stream"
-# Unknown method or params, and "not found" and "forbidden" of the events extension in its two numberings.
-NOT_FOR_US: Final = frozenset({protocol.METHOD_NOT_FOUND, -32602, -32011, -32012, -32014, -32023, -32024, -32026})
+SESSION_STREAM: Final = 0  # requests are numbered from 1
 
 # 404 is not among them: unlike with Streamable HTTP, nothing has shown yet that the address is right.
 LEGACY_NO_PUSH: Final = frozenset({405, 501})
@@ -81,9 +86,15 @@ class StreamableHttp:
         self._settings = settings
         self._web = McpWeb(settings)
         self._numbers = itertools.count(1)
-        self._place = parse_place(checkpoint, settings.url)
+        self._positions = EventPositions(settings.url, checkpoint)
+        self._place = self._positions.place
         self._is_begun = self._place is not None
-        self._modern = ModernSession(settings, self._web, self._numbers, parse_cursors(checkpoint, settings.url))
+        self._modern = ModernSession(settings, self._web, self._numbers, self._positions)
+        self._streams = HttpStreams(
+            self._web, self._numbers, self._positions, protocol.request, lambda _: self._headers()
+        )
+        self._streams.in_session = True
+        self._offers_events = False
         self._is_modern = False
         self._failures = 0  # of the stream, since it last opened
         self._version = self._place.version if self._place else protocol.HANDSHAKE
@@ -129,8 +140,9 @@ class StreamableHttp:
             desk.met(self._server)
             self._replies = ServerReplies(self._settings.name, self._tell)
             self._opened = anyio.Event()
+            streams = await self._subscriptions(desk)
             return await watched(
-                lambda pulse: self._hear(desk, pulse, is_fresh=is_fresh),
+                lambda pulse: self._hear_all(streams, desk, pulse, is_fresh=is_fresh),
                 lambda: self._probe(desk),
                 lambda: self._settings.idle,
                 self._replies.run,
@@ -175,12 +187,41 @@ class StreamableHttp:
         self._stream = self._session or secrets.token_hex(8)
         self._last_id = ""
         self._server = protocol.server_name(answer)
+        self._offers_events = protocol.offers_events(answer.result.get("capabilities"))
         await self._tell(protocol.notification("notifications/initialized"))
         self._is_begun = True
         return True
 
-    async def _hear(self, desk: LinkReceiver, pulse: IdleTimer, *, is_fresh: bool) -> LinkClosed:
+    async def _subscriptions(self, desk: LinkReceiver) -> list[_HttpStream]:
+        """Return the events of a session; a server of that version may have some without saying so in this era."""
+        if self._offers_events or self._positions.cursors:
+            return await self._streams.subscriptions(desk)
+        if self._version == protocol.HANDSHAKE:
+            # It promised none, so an answer that cannot be read is no trouble: the stream shows whether it is there.
+            with suppress(LinkLost):
+                return await self._streams.subscriptions(desk)
+        return []
+
+    async def _hear_all(
+        self, streams: list[_HttpStream], desk: LinkReceiver, pulse: IdleTimer, *, is_fresh: bool
+    ) -> LinkClosed:
+        self._streams.expect(streams, has_stream=True)
         desk.waits("waiting for the server to open the stream")
+
+        async def hear() -> LinkClosed:
+            try:
+                return await self._hear(desk, pulse, is_fresh=is_fresh, has_events=bool(streams))
+            except PushUnsupported:
+                if not streams:
+                    raise
+            # Its events are all that it has to say.
+            self._streams.confirm(SESSION_STREAM, desk)
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        return await self._streams.hear_all(streams, desk, pulse, hear)
+
+    async def _hear(self, desk: LinkReceiver, pulse: IdleTimer, *, is_fresh: bool, has_events: bool) -> LinkClosed:
         headers = self._headers(accept="text/event-stream")
         if self._last_id:
             headers["Last-Event-ID"] = self._last_id
@@ -188,9 +229,9 @@ class StreamableHttp:
             self._check_stream(response, is_fresh=is_fresh)
             pulse.beat()
             self._failures = 0
-            desk.opened(is_resumed=bool(self._last_id))
+            self._streams.confirm(SESSION_STREAM, desk, is_resumed=bool(self._last_id))
             self._opened.set()
-            hearing = SseStream(desk, stream=self._stream, last_id=self._last_id)
+            hearing = SseStream(desk, stream=self._stream, last_id=self._last_id, is_subscription=has_events)
             async for chunk in response.aiter_bytes():
                 pulse.beat()
                 heard = await hearing.hear(chunk, self._move)
@@ -222,7 +263,8 @@ class StreamableHttp:
         self._last_id = last_id
         if not self._session:
             return None
-        return McpCheckpoint(self._session, last_id, self._version, self._server).checkpoint(self._settings.url)
+        self._positions.place = McpCheckpoint(self._session, last_id, self._version, self._server)
+        return self._positions.checkpoint()
 
     async def _modern_or(self, desk: LinkReceiver, silent: PushUnsupported) -> LinkClosed:
         """Subscribe, if the server knows the 2026 era too; else it is as silent as it was."""
@@ -298,6 +340,7 @@ class StreamableHttp:
         self._is_begun = False
         self._failures = 0
         self._session = self._last_id = self._stream = ""
+        self._positions.place = None
         self._version = protocol.HANDSHAKE
 
     def _headers(self, accept: str = "application/json, text/event-stream") -> dict[str, str]:
@@ -310,32 +353,200 @@ class StreamableHttp:
 
 
 @dataclass(frozen=True, slots=True)
-class _ModernStream:
-    """One request that is answered by a stream; `event` is the name of the events it brings, if it brings those."""
+class _HttpStream:
+    """One request that is answered by a stream, or an event that is polled; `event` is None for the subscription."""
 
     number: int
     method: str
-    body: bytes
-    event: str = ""
+    body: bytes = b""
+    event: EventSubscription | None = None
+
+
+Frame = Callable[[int, str, Mapping[str, object]], bytes]
+HeadersFor = Callable[[str], Mapping[str, str]]
+
+
+class HttpStreams:
+    """The streams of one conversation, in the era of its `frame` and `headers`; all of them end when one does."""
+
+    def __init__(
+        self, web: McpWeb, numbers: Iterator[int], positions: EventPositions, frame: Frame, headers: HeadersFor
+    ) -> None:
+        self._web = web
+        self._numbers = numbers
+        self._positions = positions
+        self._frame = frame
+        self._headers = headers
+        self.in_session = False  # then a status may say that the session is gone
+        self._unconfirmed = set[int]()
+        self._is_resumed = False
+        self._is_open = False
+
+    async def ask(self, method: str, params: Mapping[str, object], desk: LinkReceiver) -> RpcAnswer | None:
+        """Return the server's answer, or nothing where it has none."""
+        number = next(self._numbers)
+        body = self._frame(number, method, params)
+        async with self._web.ask(self._web.url, self._headers(method), body, method) as response:
+            if response.status_code != _OK:
+                return None
+            return await read_answer(response, number, desk)
+
+    async def subscriptions(self, desk: LinkReceiver) -> list[_HttpStream]:
+        """Return a stream for each event that can be had."""
+
+        async def ask(method: str, params: Mapping[str, object]) -> RpcAnswer | None:
+            return await self.ask(method, params, desk)
+
+        streams: list[_HttpStream] = []
+        for each in await list_events(self._positions, ask):
+            number = next(self._numbers)
+            asked = each.asked(self._positions.cursors.get(each.name, ""))
+            body = self._frame(number, STREAM, asked) if each.is_pushed else b""
+            streams.append(_HttpStream(number, STREAM if each.is_pushed else POLL, body, each))
+        return streams
+
+    def expect(self, streams: Sequence[_HttpStream], *, has_stream: bool = False) -> None:
+        """Begin to wait until all of them stand; with `has_stream`, also one that the session itself has."""
+        self._unconfirmed = {stream.number for stream in streams} | ({SESSION_STREAM} if has_stream else set())
+        # Where an event is, its cursor says; what a subscription without one has missed, nobody knows.
+        self._is_resumed = all(each.event and each.event.name in self._positions.cursors for each in streams)
+        self._is_open = False
+
+    def confirm(self, number: int, desk: LinkReceiver, *, is_resumed: bool = True) -> None:
+        """Take note that a stream stands, or that the server has skipped something in it."""
+        if self._is_open:
+            if not is_resumed:
+                desk.missed()
+            return
+        self._is_resumed = self._is_resumed and is_resumed
+        self._unconfirmed.discard(number)
+        if not self._unconfirmed:
+            self._is_open = True
+            desk.opened(is_resumed=self._is_resumed)
+
+    async def hear_all(
+        self,
+        streams: Sequence[_HttpStream],
+        desk: LinkReceiver,
+        pulse: IdleTimer,
+        *beside: Callable[[], Awaitable[LinkClosed]],
+    ) -> LinkClosed:
+        """Hand over what all of them bring until one ends; raises the `LinkTrouble` of the first that fails."""
+        closed: list[LinkClosed] = []
+        failed: list[LinkTrouble] = []
+
+        async def run(listen: Callable[[], Awaitable[LinkClosed]]) -> None:
+            try:
+                closed.append(await listen())
+            except PushUnsupported as silent:
+                # One that cannot be had must not stand in the way of the others.
+                failed.append(silent if len(streams) + len(beside) == 1 else LinkLost(silent.reason))
+            except LinkTrouble as exc:
+                failed.append(exc)
+            group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            for stream in streams:
+                group.start_soon(run, partial(self._hear, stream, desk, pulse))
+            for listen in beside:
+                group.start_soon(run, listen)
+        if failed:
+            raise failed[0]
+        return closed[0]
+
+    async def _hear(self, stream: _HttpStream, desk: LinkReceiver, pulse: IdleTimer) -> LinkClosed:
+        if stream.event is not None and not stream.event.is_pushed:
+            await self._poll(stream, stream.event, desk, pulse)
+        async with self._web.call("POST", self._web.url, self._headers(stream.method), stream.body) as response:
+            self._check(stream, response)
+            if not is_event_stream(response):
+                return self._end(stream, await read_answer(response, stream.number, desk))
+            hearing = SseStream(desk, is_subscription=True)
+            chunks = response.aiter_bytes()
+            has_heartbeat = False
+            while (chunk := await _next(chunks, SILENT_SECONDS if has_heartbeat else None)) is not None:
+                pulse.beat()
+                heard = await hearing.hear(chunk, lambda _, cursor: self._move(stream, cursor))
+                for each in heard.about_link:
+                    has_heartbeat = has_heartbeat or each.about_link == protocol.HEARTBEAT
+                    self._note(stream, each, desk)
+                for answer in heard.answers:
+                    if answer.id == stream.number:
+                        return self._end(stream, answer)
+                pulse.beat()
+        return LinkClosed()
+
+    async def _poll(self, stream: _HttpStream, event: EventSubscription, desk: LinkReceiver, pulse: IdleTimer) -> None:
+        async def ask(method: str, params: Mapping[str, object]) -> RpcAnswer | None:
+            answer = await self.ask(method, params, desk)
+            pulse.beat()
+            return answer
+
+        def confirm(told: PollResult) -> None:
+            self.confirm(stream.number, desk, is_resumed=not told.is_truncated)
+
+        await poll_events(event, self._positions, ask, desk, confirm)
+
+    def _check(self, stream: _HttpStream, response: httpx2.Response) -> None:
+        status = response.status_code
+        if self.in_session and status in SESSION_GONE:
+            raise SessionGone(f"the server does not know the session any more ({status})")
+        if status in NO_PUSH:
+            self._refuse(stream, protocol.METHOD_NOT_FOUND)
+            raise PushUnsupported(f"server does not support push: {status} on {stream.method}")
+        if status != _OK:
+            raise self._web.refusal(response, stream.method)
+
+    def _note(self, stream: _HttpStream, said: Announcement, desk: LinkReceiver) -> None:
+        if said.about_link in (protocol.ACTIVE, protocol.ACKNOWLEDGED):
+            self.confirm(stream.number, desk, is_resumed=not said.is_truncated)
+        elif said.about_link == protocol.TERMINATED:
+            self._refuse(stream, 0)
+            name = stream.event.name if stream.event else stream.method
+            raise PushUnsupported(f"the server ended the subscription of {name} (error {said.error_code})")
+        elif said.about_link == protocol.EVENT_ERROR:
+            _log.info("the server has trouble with %s (error %s)", stream.method, said.error_code)
+
+    def _move(self, stream: _HttpStream, cursor: str) -> str | None:
+        return self._positions.move(stream.event.name, cursor) if stream.event else None
+
+    def _refuse(self, stream: _HttpStream, code: int) -> None:
+        # An empty name is the subscription.
+        self._positions.refuse(stream.event or EventSubscription("", is_pushed=False), code)
+
+    def _end(self, stream: _HttpStream, answer: RpcAnswer) -> LinkClosed:
+        if answer.error_code is None:
+            return LinkClosed()
+        if answer.error_code in NOT_FOR_US:
+            self._refuse(stream, answer.error_code)
+            raise PushUnsupported(f"server does not support push: error {answer.error_code} on {stream.method}")
+        raise LinkLost(f"the server ended {stream.method} (error {answer.error_code})")
+
+
+async def _next(chunks: AsyncIterator[bytes], seconds: float | None) -> bytes | None:
+    """Return the next bytes of a stream, or nothing at its end; raises `LinkLost` when none come in time."""
+    try:
+        with anyio.fail_after(seconds):
+            return await anext(chunks, None)
+    except TimeoutError as exc:
+        raise LinkLost("a stream of the server has fallen silent") from exc
 
 
 class ModernSession:
-    """What is announced by one server of the 2026 era. `cursors` say where its streams of events were left."""
+    """What is announced by one server of the 2026 era."""
 
-    def __init__(self, settings: McpSettings, web: McpWeb, numbers: Iterator[int], cursors: Mapping[str, str]) -> None:
+    def __init__(self, settings: McpSettings, web: McpWeb, numbers: Iterator[int], positions: EventPositions) -> None:
         self._settings = settings
-        self._web = web
         self._numbers = numbers
-        self._cursors = dict(cursors)
-        self._ended = set[str]()  # events whose stream cannot be had; the empty name is the subscription
+        self._positions = positions
+        self._streams = HttpStreams(web, numbers, positions, protocol.modern, _headers)
         self._discovered: RpcAnswer | None = None
-        self._unconfirmed = set[int]()
-        self._is_resumed = False
 
     async def discover(self, desk: LinkReceiver) -> RpcAnswer | None:
         """Return what the server can do, or nothing if it is not of this era."""
-        found = await self._ask("server/discover", desk)
-        self._discovered = found if found is not None and "supportedVersions" in found.result else None
+        found = await self._streams.ask("server/discover", {}, desk)
+        is_known = found is not None and found.error_code is None and "supportedVersions" in found.result
+        self._discovered = found if is_known else None
         return self._discovered
 
     async def listen(self, desk: LinkReceiver) -> LinkClosed:
@@ -345,113 +556,34 @@ class ModernSession:
         if found is None:
             raise LinkLost("the server does not answer server/discover")
         desk.met(protocol.server_name(found))
-        streams = await self._streams(found, desk)
+        streams = await self._all(found, desk)
         if not streams:
             raise PushUnsupported("server does not support push: it offers nothing to subscribe to")
-        self._unconfirmed = {stream.number for stream in streams}
-        self._is_resumed = all(stream.event in self._cursors for stream in streams)
+        self._streams.expect(streams)
         desk.waits("waiting for the server to confirm the subscription")
         return await watched(
-            lambda pulse: self._hear_all(streams, desk, pulse), lambda: self._probe(desk), lambda: self._settings.idle
+            lambda pulse: self._streams.hear_all(streams, desk, pulse),
+            lambda: self._probe(desk),
+            lambda: self._settings.idle,
         )
 
-    async def _streams(self, found: RpcAnswer, desk: LinkReceiver) -> list[_ModernStream]:
+    async def _all(self, found: RpcAnswer, desk: LinkReceiver) -> list[_HttpStream]:
         capabilities = found.result.get("capabilities")
         number = next(self._numbers)
         body = protocol.subscription(number, capabilities, self._settings.resources)
-        streams = [_ModernStream(number, SUBSCRIBE, body)] if body is not None and "" not in self._ended else []
-        listed = await self._ask("events/list", desk) if protocol.offers_events(capabilities) else None
-        for name in protocol.pushed_events(listed) if listed is not None else []:
-            if name not in self._ended:
-                number = next(self._numbers)
-                asked = protocol.event_stream(number, name, self._cursors.get(name, ""))
-                streams.append(_ModernStream(number, STREAM, asked, name))
+        is_wanted = body is not None and not self._positions.is_refused("")
+        streams = [_HttpStream(number, SUBSCRIBE, body)] if body is not None and is_wanted else []
+        if protocol.offers_events(capabilities):
+            streams.extend(await self._streams.subscriptions(desk))
         return streams
-
-    async def _hear_all(self, streams: list[_ModernStream], desk: LinkReceiver, pulse: IdleTimer) -> LinkClosed:
-        closed: list[LinkClosed] = []
-        failed: list[LinkTrouble] = []
-
-        async def run(stream: _ModernStream) -> None:
-            try:
-                closed.append(await self._hear(stream, desk, pulse))
-            except PushUnsupported as silent:
-                # One that cannot be had must not stand in the way of the others.
-                self._ended.add(stream.event)
-                self._cursors.pop(stream.event, None)
-                failed.append(silent if len(streams) == 1 else LinkLost(silent.reason))
-            except LinkTrouble as exc:
-                failed.append(exc)
-            group.cancel_scope.cancel()
-
-        async with anyio.create_task_group() as group:
-            for stream in streams:
-                group.start_soon(run, stream)
-        if failed:
-            raise failed[0]
-        return closed[0]
-
-    async def _hear(self, stream: _ModernStream, desk: LinkReceiver, pulse: IdleTimer) -> LinkClosed:
-        async with self._web.call("POST", self._web.url, _headers(stream.method), stream.body) as response:
-            if response.status_code in NO_PUSH:
-                raise PushUnsupported(f"server does not support push: {response.status_code} on {stream.method}")
-            if response.status_code != _OK:
-                raise self._web.refusal(response, stream.method)
-            if not is_event_stream(response):
-                return _end(stream, await read_answer(response, stream.number, desk))
-            hearing = SseStream(desk, own=protocol.OWN_CHANNELS)
-            async for chunk in response.aiter_bytes():
-                pulse.beat()
-                heard = await hearing.hear(chunk, lambda _, cursor: self._move(stream, cursor))
-                for each in heard.about_link:
-                    self._confirm(stream, each, desk)
-                for answer in heard.answers:
-                    if answer.id == stream.number:
-                        return _end(stream, answer)
-                pulse.beat()
-        return LinkClosed()
-
-    def _confirm(self, stream: _ModernStream, said: Announcement, desk: LinkReceiver) -> None:
-        if said.channel == protocol.HEARTBEAT:
-            return
-        if '"truncated":true' in said.content:
-            self._is_resumed = False  # the server kept less than was missed
-        self._unconfirmed.discard(stream.number)
-        if not self._unconfirmed:
-            desk.opened(is_resumed=self._is_resumed)
-
-    def _move(self, stream: _ModernStream, cursor: str) -> str | None:
-        """Take note of the cursor of a stream; returns the checkpoint if there is a new one."""
-        if not stream.event or not cursor or self._cursors.get(stream.event) == cursor:
-            return None
-        self._cursors[stream.event] = cursor
-        return cursors_checkpoint(self._cursors, self._settings.url)
 
     async def _probe(self, desk: LinkReceiver) -> str:
         """Return why the server seems lost, or nothing if it answers."""
         try:
-            found = await self._ask("server/discover", desk)
+            found = await self._streams.ask("server/discover", {}, desk)
         except LinkTrouble as exc:
             return exc.reason
-        return "the server does not answer any more" if found is None else ""
-
-    async def _ask(self, method: str, desk: LinkReceiver) -> RpcAnswer | None:
-        """Return the server's answer, or nothing where it has none."""
-        number = next(self._numbers)
-        body = protocol.modern(number, method)
-        async with self._web.ask(self._web.url, _headers(method), body, method) as response:
-            if response.status_code != _OK:
-                return None
-            answer = await read_answer(response, number, desk)
-        return answer if answer.error_code is None else None
-
-
-def _end(stream: _ModernStream, answer: RpcAnswer) -> LinkClosed:
-    if answer.error_code is None:
-        return LinkClosed()
-    if answer.error_code in NOT_FOR_US:
-        raise PushUnsupported(f"server does not support push: error {answer.error_code} on {stream.method}")
-    raise LinkLost(f"the server ended {stream.method} (error {answer.error_code})")
+        return "the server does not answer any more" if found is None or found.error_code is not None else ""
 
 
 def _headers(method: str) -> dict[str, str]:

@@ -68,6 +68,10 @@ class LinkReceiver(Protocol):
         """Take note that announcements arrive from now on; resumed: nothing was missed since the last time."""
         ...
 
+    def missed(self) -> None:
+        """Take note that the server has skipped something, though the connection stands."""
+        ...
+
     def waits(self, reason: str) -> None:
         """Take note why nothing arrives yet."""
         ...

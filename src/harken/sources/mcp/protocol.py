@@ -27,12 +27,15 @@ from harken.sources.payload import Payload, decoded, digest_of
 
 HANDSHAKE: Final = "2025-11-25"  # what we offer; a server may answer with an older one
 MODERN: Final = "2026-07-28"
-ACKNOWLEDGED: Final = "subscriptions/acknowledged"  # the channel of what only says that a subscription stands
-ACTIVE: Final = "events/active"
-HEARTBEAT: Final = "events/heartbeat"
-OWN_CHANNELS: Final = frozenset({ACKNOWLEDGED, ACTIVE, HEARTBEAT})  # in the 2026 era; of no interest to people
+ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
+ACTIVE: Final = "notifications/events/active"
+EVENT: Final = "notifications/events/event"
+HEARTBEAT: Final = "notifications/events/heartbeat"
+EVENT_ERROR: Final = "notifications/events/error"
+TERMINATED: Final = "notifications/events/terminated"
+# What only says how a subscription is doing: of no interest to people.
+ABOUT_LINK: Final = frozenset({ACKNOWLEDGED, ACTIVE, HEARTBEAT, EVENT_ERROR, TERMINATED})
 EVENTS: Final = "io.modelcontextprotocol/events"
-MAX_EVENT_STREAMS: Final = 20
 METHOD_NOT_FOUND: Final = -32601
 MAX_NAME_CHARS: Final = 80
 
@@ -50,6 +53,7 @@ RAW: Final = "raw"
 DEFAULT: Final = "default"
 ALL: Final = "*"
 PREFIX: Final = "notifications/"
+EVENT_CHANNEL: Final = EVENT.removeprefix(PREFIX)
 ADDRESSED: Final = frozenset({"message", "channel/message"})
 
 _CONTENT_KEYS: Final = ("content", "text", "message")
@@ -59,6 +63,7 @@ _META_KEYS: Final = ("meta", "metadata")
 _SCALARS_KEPT: Final = ("id", "level", "logger", "uri", "eventId", "name")
 _TELLING: Final = frozenset({"cursor", *_TIME_KEYS, *_THREAD_KEYS, *_META_KEYS, *_SCALARS_KEPT})
 _PROTOCOL_META: Final = "io.modelcontextprotocol/"
+_SUBSCRIPTION_ID: Final = f"{_META}subscriptionId"
 _PLAIN_EVENT: Final = "message"
 MAX_IN_A_BATCH: Final = 1_000
 _MAX_META: Final = 24
@@ -109,27 +114,6 @@ def offers_events(capabilities: object) -> bool:
     return any(isinstance(place, dict) and ("events" in place or EVENTS in place) for place in places)
 
 
-def pushed_events(answer: RpcAnswer) -> list[str]:
-    """Return the names of the events that can be streamed to us without knowing more about them."""
-    listed = answer.result.get("events")
-    names: list[str] = []
-    for event in listed if isinstance(listed, list) else []:
-        if not isinstance(event, dict) or not isinstance(event.get("name"), str) or not event["name"]:
-            continue
-        schema = event.get("inputSchema")
-        needs_arguments = isinstance(schema, dict) and bool(schema.get("required"))
-        delivery = event.get("delivery")
-        is_pushed = "push" in delivery if delivery and isinstance(delivery, (list, str)) else not delivery
-        if is_pushed and not needs_arguments:
-            names.append(event["name"])
-    return names[:MAX_EVENT_STREAMS]
-
-
-def event_stream(number: int, name: str, cursor: str) -> bytes:
-    """Return the request for a stream of events, from a cursor on (empty: from now on)."""
-    return modern(number, "events/stream", {"name": name, "arguments": {}, "cursor": cursor or None})
-
-
 def reply(asked: RpcRequest) -> bytes:
     """Return our answer to a request of the server: we are here, and can do nothing."""
     if asked.method == "ping":
@@ -149,12 +133,13 @@ def server_name(answer: RpcAnswer) -> str:
     return "".join(char for char in " ".join(said) if char.isprintable())[:MAX_NAME_CHARS].strip()
 
 
-class _McpRecord(msgspec.Struct, frozen=True):
+class _McpRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     at: str
-    session: str
-    last_id: str
-    version: str
-    server: str
+    session: str = ""
+    last_id: str = ""
+    version: str = ""
+    server: str = ""
+    cursors: dict[str, str] = {}
 
 
 class McpCheckpoint(msgspec.Struct, frozen=True):
@@ -167,8 +152,15 @@ class McpCheckpoint(msgspec.Struct, frozen=True):
 
     def checkpoint(self, url: str) -> str:
         """Return it as a checkpoint for the server at this address."""
-        record = _McpRecord(_hash(url), self.session, self.last_id, self.version, self.server)
-        return checkpoint_of(record)
+        return checkpoint_at(url, self, {})
+
+
+def checkpoint_at(url: str, place: McpCheckpoint | None, cursors: Mapping[str, str]) -> str:
+    """Return the place in a session and where each subscription is, as a checkpoint for the server at this address."""
+    at, told = _hash(url), dict(cursors)
+    if place is None:
+        return checkpoint_of(_McpRecord(at, cursors=told))
+    return checkpoint_of(_McpRecord(at, place.session, place.last_id, place.version, place.server, told))
 
 
 def parse_place(checkpoint: str, url: str) -> McpCheckpoint | None:
@@ -179,19 +171,9 @@ def parse_place(checkpoint: str, url: str) -> McpCheckpoint | None:
     return McpCheckpoint(record.session, record.last_id, record.version, record.server)
 
 
-class _CursorsRecord(msgspec.Struct, frozen=True):
-    at: str
-    cursors: dict[str, str]
-
-
-def cursors_checkpoint(cursors: Mapping[str, str], url: str) -> str:
-    """Return where each stream of events is, as a checkpoint for the server at this address."""
-    return checkpoint_of(_CursorsRecord(_hash(url), dict(cursors)))
-
-
 def parse_cursors(checkpoint: str, url: str) -> dict[str, str]:
-    """Return where each stream of events was, if the checkpoint says so of this address."""
-    record = read_checkpoint(checkpoint, _CursorsRecord)
+    """Return where each subscription was, if the checkpoint says so of this address."""
+    record = read_checkpoint(checkpoint, _McpRecord)
     return record.cursors if record is not None and record.at == _hash(url) else {}
 
 
@@ -225,6 +207,11 @@ class Announcement:
     thread: str = ""
     sent_at: datetime | None = None
     cursor: str = ""  # where the server would go on after it
+    is_event: bool = False
+    about_link: str = ""  # the method, where it only says how a subscription is doing
+    subscription: object = None  # the id of the request that it belongs to, where the server says so
+    is_truncated: bool = False  # the server says that it skipped something
+    error_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +316,11 @@ def _answer(own_id: object, item: Mapping[str, object]) -> RpcAnswer:
 
 
 def _announcement(method: str, params: object, event: str) -> Announcement:
+    if isinstance(params, dict):
+        if method == EVENT and isinstance(params.get("name"), str) and params["name"].strip():
+            return occurrence(params)
+        if method in ABOUT_LINK:
+            return _about_link(method, params)
     params = _without_protocol_meta(params)
     fields = params if isinstance(params, dict) else {}
     if method in ADDRESSED:
@@ -350,6 +342,42 @@ def _announcement(method: str, params: object, event: str) -> Announcement:
         thread=next((value for key in _THREAD_KEYS if isinstance(value := fields.get(key), str)), ""),
         sent_at=next((at for key in _TIME_KEYS if (at := Payload(fields).moment(key)) is not None), None),
         cursor=cursor if isinstance(cursor := fields.get("cursor"), str) else "",
+    )
+
+
+def occurrence(said: Mapping[str, object]) -> Announcement:
+    """Return one event, as it is pushed or polled: its name is the channel, its data the text.
+
+    The event's id tells repeats: a server may write the data of one event anew each time.
+    """
+    named, event_id, data, cursor = said.get("name"), said.get("eventId"), said.get("data"), said.get("cursor")
+    name = (named.strip() if isinstance(named, str) else "") or EVENT_CHANNEL
+    is_named = isinstance(event_id, (str, int)) and not isinstance(event_id, bool) and event_id != ""
+    meta = said.get("_meta")
+    return Announcement(
+        channel=name,
+        content=_text(data) if data not in (None, "", [], {}) else name,
+        metadata=_metadata(EVENT, "", {"eventId": event_id, "name": name}),
+        upstream_id=f"{name}/{event_id}" if is_named else "",
+        sent_at=Payload(said).moment("timestamp"),
+        cursor=cursor if isinstance(cursor, str) else "",
+        is_event=True,
+        subscription=meta.get(_SUBSCRIPTION_ID) if isinstance(meta, dict) else None,
+    )
+
+
+def _about_link(method: str, params: Mapping[str, object]) -> Announcement:
+    meta, cursor, error = params.get("_meta"), params.get("cursor"), params.get("error")
+    code = error.get("code") if isinstance(error, dict) else None
+    return Announcement(
+        channel=method.removeprefix(PREFIX),
+        content=_text(kept) if (kept := _without_protocol_meta(params)) else method,
+        metadata={"method": method},
+        cursor=cursor if isinstance(cursor, str) else "",
+        about_link=method,
+        subscription=meta.get(_SUBSCRIPTION_ID) if isinstance(meta, dict) else None,
+        is_truncated=params.get("truncated") is True,
+        error_code=code if isinstance(code, int) else None,
     )
 
 

@@ -179,6 +179,11 @@ class McpSettings(SourceSettings, frozen=True, kw_only=True):
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
+    @property
+    def where(self) -> str:
+        """The server whose positions a checkpoint holds: its address, or the program with its arguments."""
+        return self.url or "\0".join((self.command, *self.args))
+
     def scrub(self, text: str) -> str:
         """Return the text without any secret of these settings that may stand in it."""
         for secret in self._secrets():

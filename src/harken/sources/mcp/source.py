@@ -21,7 +21,7 @@ from harken.sources.check import CheckContext, CheckReport, listen
 from harken.sources.feed import Backoff, FeedTiming, HealthRecorder
 from harken.sources.mcp.http import LegacySse, StreamableHttp
 from harken.sources.mcp.link import Link, LinkClosed, LinkLost, PushUnsupported, SessionGone
-from harken.sources.mcp.protocol import Announcement, is_allowed, mark_checkpoint, was_heard
+from harken.sources.mcp.protocol import EVENT_CHANNEL, Announcement, is_allowed, mark_checkpoint, was_heard
 from harken.sources.mcp.settings import KIND, McpSettings, McpTransport, read_settings
 from harken.sources.mcp.stdio import StdioLink
 from harken.sources.source import Batch, NamedSource, Source, SourceEntry, SourceHealth, ToolServerAddress
@@ -151,7 +151,7 @@ def open_link(settings: McpSettings, checkpoint: str = "") -> Link:
     """Return the link that the settings ask for, not yet entered."""
     match settings.transport:
         case McpTransport.STDIO:
-            return StdioLink(settings)
+            return StdioLink(settings, checkpoint)
         case McpTransport.SSE:
             return LegacySse(settings)
         case McpTransport.HTTP:
@@ -205,7 +205,7 @@ class AnnouncementQueue:
 
     def __init__(self, settings: McpSettings, clock: Clock) -> None:
         self._settings = settings
-        self._where = settings.url or settings.command
+        self._where = settings.where
         self._health = HealthRecorder(clock)
         self._has_history = False  # something may have been announced before this connection
         self._is_marked = False  # what is stored says that something was heard: the next life knows of a gap
@@ -249,6 +249,10 @@ class AnnouncementQueue:
             self._health.lost()
         self._has_history = True
         self._health.listens()
+
+    def missed(self) -> None:
+        """Take note that the server has skipped something."""
+        self._health.lost()
 
     def waits(self, reason: str) -> None:
         """Take note why nothing arrives yet."""
@@ -307,7 +311,8 @@ class AnnouncementQueue:
 
     def begins(self, checkpoint: str) -> None:
         """Note that the feed is followed from now on; with a checkpoint, an earlier run heard something."""
-        self._is_marked = was_heard(checkpoint, self._where)
+        # An older checkpoint of a program names it without its arguments.
+        self._is_marked = was_heard(checkpoint, self._where) or was_heard(checkpoint, self._settings.command)
         self._has_history = self._has_history or self._is_marked
         if self.has_news:
             self._changed.set()
@@ -339,6 +344,8 @@ class AnnouncementQueue:
     def _keep(self, announcement: Announcement) -> None:
         self._has_heard = True
         channel = announcement.channel
+        if announcement.is_event and EVENT_CHANNEL in self._settings.channels:
+            channel = EVENT_CHANNEL  # as it was when a list could name nothing else
         if not is_allowed(self._settings.channels, channel):
             self._health.dropped(channel)
             return

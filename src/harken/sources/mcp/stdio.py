@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,17 @@ import anyio
 from anyio.abc import ByteReceiveStream, Process
 
 from harken.sources.mcp import protocol
+from harken.sources.mcp.events import (
+    FIRST_POLL_SECONDS,
+    NOT_FOR_US,
+    STREAM,
+    AskServer,
+    EventPositions,
+    EventSubscription,
+    PollResult,
+    list_events,
+    poll_events,
+)
 from harken.sources.mcp.link import (
     IdleTimer,
     LinkClosed,
@@ -53,6 +64,7 @@ LOG_LINES_PER_MINUTE: Final = 60
 EXIT_SECONDS: Final = 1.0
 MINUTE_SECONDS: Final = 60.0
 DAY_SECONDS: Final = 86_400.0
+LAST_WAIT_SECONDS: Final = 60.0  # between two tries of a subscription
 
 _log = logging.getLogger("harken.sources.mcp")
 
@@ -188,12 +200,167 @@ def _not_started(exc: Exception, settings: McpSettings) -> str:
     return f"the program {settings.address} cannot be started"
 
 
+Send = Callable[[int, str, Mapping[str, object]], Awaitable[None]]
+"""Sends a request with this number."""
+
+
+class _PendingAnswer:
+    """An answer that is waited for."""
+
+    def __init__(self) -> None:
+        self.came = anyio.Event()
+        self.answer: RpcAnswer | None = None
+
+
+class ProgramEvents:
+    """The subscriptions of one life of a program. One that ends is made again, and stops nothing else."""
+
+    def __init__(self, name: str, positions: EventPositions, numbers: Iterator[int]) -> None:
+        self._name = name
+        self._positions = positions
+        self._numbers = numbers
+        self.is_held = False  # the program is not read just now, because too much waits to be stored
+        self._begun = anyio.Event()
+        self._is_expected = False
+        self._answers: dict[int, _PendingAnswer] = {}
+        self._streams: dict[int, EventSubscription] = {}
+        self._ends: dict[int, anyio.Event] = {}
+        self._unconfirmed = set[str]()
+        self._is_resumed = False
+        self._is_open = False
+        self._cursors: dict[str, str] = {}
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the server was asked for events."""
+        return self._begun.is_set()
+
+    def begin(self, *, is_expected: bool) -> None:
+        """Let the server be asked for its events; expected: the source is open when all of them stand."""
+        self._is_expected = is_expected
+        self._begun.set()
+
+    def moved(self, heard: Sequence[Announcement]) -> str | None:
+        """Return the checkpoint after these, if there is a new one."""
+        for each in heard:
+            if each.is_event and (stream := self._of(each)) is not None:
+                self._cursors[stream.name] = each.cursor
+        moved = [self._positions.move(name, cursor) for name, cursor in self._cursors.items()]
+        self._cursors = {}
+        return self._positions.checkpoint() if any(moved) else None
+
+    def note(self, said: Announcement, desk: LinkReceiver) -> None:
+        """Take note of what the server says about a subscription."""
+        stream = self._of(said)
+        if stream is None:
+            return
+        if said.cursor:
+            self._cursors[stream.name] = said.cursor
+        if said.about_link == protocol.ACTIVE:
+            self._confirm(stream.name, desk, is_truncated=said.is_truncated)
+        elif said.about_link == protocol.TERMINATED:
+            _log.warning("%s: the server ended the subscription of %s", self._name, stream.name)
+            self._positions.refuse(stream, 0)
+            self._end(stream)
+
+    def answered(self, answer: RpcAnswer) -> None:
+        """Take an answer; that of a stream says that it has ended."""
+        if not isinstance(answer.id, int):
+            return
+        stream = self._streams.get(answer.id)
+        if stream is not None:
+            if answer.error_code in NOT_FOR_US:
+                self._positions.refuse(stream, answer.error_code or 0)
+            self._end(stream)
+        elif answer.id in self._answers:
+            self._answers[answer.id].answer = answer
+            self._answers[answer.id].came.set()
+
+    async def run(self, send: Send, desk: LinkReceiver, seconds: float) -> None:
+        """Subscribe to everything there is, and again to what ends; raises nothing."""
+        await self._begun.wait()
+        ask = partial(self._ask, send, seconds)
+        wanted = await list_events(self._positions, ask)
+        self._unconfirmed = {each.name for each in wanted}
+        self._is_resumed = bool(wanted) and all(each.name in self._positions.cursors for each in wanted)
+        self._is_open = not self._is_expected
+        if not wanted:
+            self._confirm("", desk, is_truncated=False)
+        async with anyio.create_task_group() as group:
+            for each in wanted:
+                group.start_soon(self._follow, each, send, ask, desk)
+
+    async def _follow(self, wanted: EventSubscription, send: Send, ask: AskServer, desk: LinkReceiver) -> None:
+        """Keep one subscription until the server refuses it."""
+        wait = FIRST_POLL_SECONDS
+        while not self._positions.is_refused(wanted.name):
+            begun = anyio.current_time()
+            if self._positions.is_pushed(wanted):
+                number = next(self._numbers)
+                self._streams[number], self._ends[number] = wanted, anyio.Event()
+                await send(number, STREAM, wanted.asked(self._positions.cursors.get(wanted.name, "")))
+                await self._ends[number].wait()
+                del self._ends[number]
+                if not self._positions.is_pushed(wanted):
+                    continue  # but perhaps polled
+            else:
+
+                def confirm(told: PollResult) -> None:
+                    self._confirm(wanted.name, desk, is_truncated=told.is_truncated)
+
+                with suppress(LinkTrouble):
+                    await poll_events(wanted, self._positions, ask, desk, confirm)
+            wait = FIRST_POLL_SECONDS if anyio.current_time() - begun > LAST_WAIT_SECONDS else wait
+            await anyio.sleep(wait)
+            wait = min(2 * wait, LAST_WAIT_SECONDS)
+        self._confirm(wanted.name, desk, is_truncated=False)
+
+    async def _ask(self, send: Send, seconds: float, method: str, params: Mapping[str, object]) -> RpcAnswer | None:
+        number, pending = next(self._numbers), _PendingAnswer()
+        self._answers[number] = pending
+        try:
+            await send(number, method, params)
+            while not pending.came.is_set():
+                with anyio.move_on_after(seconds):
+                    await pending.came.wait()
+                if not self.is_held:
+                    break
+            return pending.answer
+        finally:
+            del self._answers[number]
+
+    def _of(self, said: Announcement) -> EventSubscription | None:
+        """Return the subscription that something belongs to; where the server does not say, by its name."""
+        if isinstance(said.subscription, int) and said.subscription in self._streams:
+            return self._streams[said.subscription]
+        same = [each for each in self._streams.values() if each.name == said.channel]
+        return same[0] if same else None
+
+    def _end(self, stream: EventSubscription) -> None:
+        for number in [number for number, each in self._streams.items() if each is stream]:
+            del self._streams[number]
+            self._ends[number].set()
+
+    def _confirm(self, name: str, desk: LinkReceiver, *, is_truncated: bool) -> None:
+        if self._is_open:
+            if is_truncated:
+                desk.missed()
+            return
+        self._is_resumed = self._is_resumed and not is_truncated
+        self._unconfirmed.discard(name)
+        if not self._unconfirmed:
+            self._is_open = True
+            desk.opened(is_resumed=self._is_resumed)
+
+
 class StdioLink:
     """The link to one server over stdio: each `listen` is one life of its process."""
 
-    def __init__(self, settings: McpSettings) -> None:
+    def __init__(self, settings: McpSettings, checkpoint: str = "") -> None:
         self._settings = settings
         self._numbers = itertools.count(1)
+        self._positions = EventPositions(settings.where, checkpoint)
+        self._events = ProgramEvents(settings.name, self._positions, self._numbers)
         self._awaited = 0  # the number of the request whose answer decides how to go on
         self._is_modern = False
         self._is_deaf = False  # it did not take all of an answer: what follows would be read as the rest of that
@@ -210,6 +377,7 @@ class StdioLink:
         desk.waits("waiting for the program to answer")
         self._is_modern = self._is_deaf = False
         self._awaited = next(self._numbers)
+        self._events = ProgramEvents(self._settings.name, self._positions, self._numbers)
         failed: list[LinkTrouble] = []
         logged = anyio.Event()
 
@@ -225,6 +393,7 @@ class StdioLink:
                     self._probe,
                     self._idle_seconds,
                     replies.run,
+                    partial(self._events.run, partial(self._send, process), desk, self._settings.timeout),
                 )
             except LinkTrouble as exc:
                 failed.append(exc)
@@ -248,25 +417,22 @@ class StdioLink:
             answers: list[RpcAnswer] = []
             for line in lines:
                 frame = read_frame(line)
-                heard.extend(
-                    each
-                    for each in frame.announcements
-                    if not (self._is_modern and each.channel in protocol.OWN_CHANNELS)
-                )
+                heard.extend(each for each in frame.announcements if not self._is_about_link(each, desk))
                 requests.extend(frame.requests)
                 answers.extend(frame.answers)
                 if len(heard) >= AT_ONCE:
-                    await desk.take(heard)
+                    await self._take(desk, heard)
                     heard = []
             if splitter.dropped > dropped:
                 desk.gave_up(splitter.dropped - dropped)
                 dropped = splitter.dropped
-            if heard:
-                await desk.take(heard)
+            await self._take(desk, heard)
             replies.add(requests)
             for answer in answers:
                 if answer.id == self._awaited:
                     await self._settle(process, desk, answer)
+                else:
+                    self._events.answered(answer)
             pulse.beat()
         with anyio.move_on_after(EXIT_SECONDS):
             await process.wait()
@@ -284,14 +450,38 @@ class StdioLink:
             return
         self._awaited = 0
         desk.met(protocol.server_name(answer))
-        desk.opened(is_resumed=False)
-        resources = self._settings.resources
+        capabilities, resources = answer.result.get("capabilities"), self._settings.resources
+        is_expected = protocol.offers_events(capabilities) or bool(self._positions.cursors)
+        if not is_expected:
+            desk.opened(is_resumed=False)
+        # A server of that version may have events without saying so in this era.
+        if is_expected or answer.result.get("protocolVersion") == protocol.HANDSHAKE:
+            self._events.begin(is_expected=is_expected)
         if self._is_modern:
-            wanted = protocol.subscription(number, answer.result.get("capabilities"), resources)
+            wanted = protocol.subscription(number, capabilities, resources)
             await self._say(process, [wanted] if wanted else [])
             return
         asks = [protocol.request(next(self._numbers), "resources/subscribe", {"uri": uri}) for uri in resources]
         await self._say(process, [protocol.notification("notifications/initialized"), *asks])
+
+    def _is_about_link(self, said: Announcement, desk: LinkReceiver) -> bool:
+        """Whether this only says how a subscription is doing; takes note of it."""
+        if not said.about_link or not (self._is_modern or self._events.is_begun):
+            return False
+        self._events.note(said, desk)
+        return True
+
+    async def _take(self, desk: LinkReceiver, heard: Sequence[Announcement]) -> None:
+        checkpoint = self._events.moved(heard)
+        if not heard and checkpoint is None:
+            return
+        self._events.is_held = True
+        await desk.take(heard, checkpoint)
+        self._events.is_held = False
+
+    async def _send(self, process: Process, number: int, method: str, params: Mapping[str, object]) -> None:
+        frame = protocol.modern if self._is_modern else protocol.request
+        await self._say(process, [frame(number, method, params)])
 
     def _idle_seconds(self) -> float:
         # Once it has answered it may be silent for as long as it lives: its end is seen at once.

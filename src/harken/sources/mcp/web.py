@@ -8,7 +8,7 @@ events, within bounds; `SseStream` gives them the identity that their ids promis
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -316,13 +316,15 @@ def no_position(_last_id: str, _cursor: str) -> str | None:
 
 
 class SseStream:
-    """One event stream. `stream` names where event ids are unique; `own` are channels that speak of the link itself."""
+    """One event stream. `stream` names where event ids are unique; that of a subscription also speaks of itself."""
 
-    def __init__(self, desk: LinkReceiver, *, stream: str = "", last_id: str = "", own: Collection[str] = ()) -> None:
+    def __init__(
+        self, desk: LinkReceiver, *, stream: str = "", last_id: str = "", is_subscription: bool = False
+    ) -> None:
         self.parser = EventParser(last_id=last_id)
         self._desk = desk
         self._stream = stream
-        self._own = own
+        self._is_subscription = is_subscription
         self._dropped = 0
 
     async def hear(self, chunk: bytes, position: Position = no_position) -> HeardChunk:
@@ -337,7 +339,7 @@ class SseStream:
             frame = self._read(event)
             for each in frame.announcements:
                 cursor = each.cursor or cursor
-                (heard.about_link if each.channel in self._own else said).append(each)
+                (heard.about_link if each.about_link and self._is_subscription else said).append(each)
             heard.requests.extend(frame.requests)
             heard.answers.extend(frame.answers)
             if len(said) >= AT_ONCE:
