@@ -67,6 +67,7 @@ class LiveView:
             "enter": self._show_whole,
             "r": self._write_answer,
             "d": self._settle,
+            "u": self._show_unread,
             "m": self._mark,
             "p": self._pause,
             "?": lambda: self._draw([self._screen().fit(line) for line in HELP]),
@@ -80,6 +81,8 @@ class LiveView:
         try:
             # Nobody can have meant what was not there to be seen.
             self._keyboard.forget()
+            if before := self._news.printed_before:
+                self._say(f"{before} more {'is' if before == 1 else 'are'} unread: press u to see them.")
             self._draw(lines)
             self._go_on()
         finally:
@@ -232,6 +235,14 @@ class LiveView:
             self._news.act("ack", refs=[record["id"]])
             self._unmarked.pop(record["id"], None)
 
+    def _show_unread(self) -> None:
+        unread = self._news.unread()
+        self._remember(unread)
+        screen = self._screen()
+        self._draw([message_line(screen, each) for each in unread])
+        if not unread:
+            self._say("Nothing is unread.")
+
     def _mark(self) -> None:
         names = list(self._unmarked)
         for begin in range(0, len(names), ACK_BATCH):
@@ -239,7 +250,7 @@ class LiveView:
             self._news.act("ack", refs=batch)
             for name in batch:
                 del self._unmarked[name]
-        self._say(f"{len(names)} marked as seen." if names else "Everything that was shown is marked.")
+        self._say(f"{len(names)} marked as seen." if names else "Everything shown is marked; u shows what is unread.")
 
     def _pause(self) -> None:
         verb = "rules_resume" if self._news.view.is_paused else "rules_pause"

@@ -122,6 +122,7 @@ class News:
         self._seen_at = 0.0
         self._begun: frozenset[str] = frozenset()
         self._places: dict[str, int] = {}
+        self.printed_before = 0  # how many unread messages `begin` left out
         self.has_more = False  # whether there is more than was told
         self.is_stale = False  # whether something was asked for that changes how things stand
         self.view = View()
@@ -130,9 +131,7 @@ class News:
         """Return what is unread and was not printed before, and stand at what comes from now on."""
         self._last = self.ask("journal", after=-1)["last"]
         self._see()
-        asked = [self.ask("list", channel=each, limit=NEWEST)["messages"] for each in self._wanted.channels or {""}]
-        newest = sorted((each for page in asked for each in page), key=lambda each: str(each["received_at"]))
-        unread = [each for each in newest if PERSON not in each["consumed_by"] and self._wanted.fits(each)]
+        unread = self.unread()
         # What came between the two questions is in both answers.
         self._begun = frozenset(each["id"] for each in unread)
         shown = unread[max(0, len(unread) - min(self.view.unread, MAX_UNREAD)) :]
@@ -141,7 +140,14 @@ class News:
         places = self.ask("status")["consumers"]
         fresh = self._printed.without(shown, {each["mailbox"]: each["head"] for each in places})
         self._printed.note(fresh)
+        self.printed_before = len(unread) - len(fresh)
         return fresh
+
+    def unread(self) -> list[Result]:
+        """Return what is unread among the newest messages that are wanted, the oldest first."""
+        asked = [self.ask("list", channel=each, limit=NEWEST)["messages"] for each in self._wanted.channels or {""}]
+        newest = sorted((each for page in asked for each in page), key=lambda each: str(each["received_at"]))
+        return [each for each in newest if PERSON not in each["consumed_by"] and self._wanted.fits(each)]
 
     def look(self) -> list[Result]:
         """Return what happened since, as events of the journal, with a remark when the daemon was away."""

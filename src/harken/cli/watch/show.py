@@ -46,6 +46,7 @@ HELP: Final = (
     "Esc       end the chosen run, or the only one; with several, press it twice",
     "r, d      answer the chosen message; say that it needs no answer",
     "Enter     show what is chosen whole, else the newest message; it is read then",
+    "u         show what is unread, also what an earlier watch has shown",
     "m         mark what was shown as seen",
     "p         pause the rules, or let them go on",
     "q         leave; what runs goes on",
