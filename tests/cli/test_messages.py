@@ -323,6 +323,7 @@ def test_wait_ends_well_when_nothing_comes(rig: Rig) -> None:
     done = rig.run("wait", "--consumer", "bored", "--timeout", "0.1")
     assert (done.code, done.out, done.err) == (0, "", "Nothing arrived within 0.1 seconds.\n")
     assert rig.json("wait", "--consumer", "bored", "--timeout", "0.1") == {"messages": [], "unread_remaining": 0}
+    assert rig.run("wait", "--consumer", "bored", "--timeout", "1s").err == "Nothing arrived within 1 second.\n"
 
 
 def test_what_you_write_is_read_for_you_and_wait_gives_answers(fresh: Rig) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from math import isnan
 
 import click
 
@@ -11,22 +10,11 @@ from harken.cli import messages
 from harken.cli.complete import completer
 from harken.cli.invocation import Invocation
 from harken.cli.output import note_to_person
-from harken.cli.verbs import light_command, verb_command, verb_option
+from harken.cli.verbs import Seconds, light_command, verb_command, verb_option
 from harken.display import YOU, one_line, reader_name
+from harken.times import LENGTHS
 
 PRIORITIES = click.Choice(["high", "normal", "low"])
-
-
-class Seconds(click.FloatRange):
-    """A number of seconds that ends."""
-
-    def __init__(self) -> None:
-        super().__init__(min=0, max=86_400)
-
-    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Refuse what compares with nothing: a loop until then would not end."""
-        seconds = float(super().convert(value, param, ctx))
-        return self.fail(f"{value!r} is not a number of seconds.", param, ctx) if isnan(seconds) else seconds
 
 
 @light_command("send")
@@ -93,7 +81,14 @@ def pull(asked: Invocation, **options: str | int | bool) -> None:
 
 @light_command("wait")
 @verb_option("wait", "consumer", shell_complete=completer("consumers"))
-@click.option("--timeout", default=messages.WAIT_SECONDS, show_default=True, type=Seconds(), help="Seconds to wait.")
+@click.option(
+    "--timeout",
+    default=messages.WAIT_SECONDS,
+    show_default="50s",
+    metavar="TIME",
+    type=Seconds(0, 86_400),
+    help=f"Wait for this long: {LENGTHS}, or seconds.",
+)
 @verb_option("wait", "limit", show_default=True)
 def wait() -> None:
     """Exits with 0 even if nothing arrives. Ctrl-C takes nothing."""

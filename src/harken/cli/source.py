@@ -16,10 +16,11 @@ import click
 from harken.cli.complete import completer
 from harken.cli.invocation import Invocation
 from harken.cli.output import note_to_person
-from harken.cli.verbs import lists, verb, verb_command, verb_options
+from harken.cli.verbs import Seconds, lists, verb, verb_command, verb_options
 from harken.display import one_line
 from harken.errors import UserError
 from harken.plugins import PluginFault, guard
+from harken.times import LENGTHS
 
 if TYPE_CHECKING:
     from harken.control.client import Result
@@ -240,9 +241,10 @@ def logout(asked: Invocation, *, name: str) -> None:
 @click.option(
     "--seconds",
     default=TEST_SECONDS,
-    show_default=True,
-    type=click.FloatRange(min=0.5, max=300),
-    help="How long to listen.",
+    show_default=f"{TEST_SECONDS:g}s",
+    metavar="TIME",
+    type=Seconds(0.5, 300),
+    help=f"How long to listen: {LENGTHS}, or seconds.",
 )
 def test(asked: Invocation, *, name: str, seconds: float) -> None:
     """Connect to a source for a few seconds, as the daemon does, and report what happens.

@@ -7,10 +7,12 @@ name; what it gets is an `Invocation`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import wraps
 from importlib import import_module
 from inspect import cleandoc
+from math import isnan, nan
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -368,3 +370,20 @@ class Length(click.ParamType[float]):
         if not timedelta() < found <= LONGEST:
             self.fail(f"{value[:40]!r} is not a duration: write it as {LENGTHS}.", param, ctx)
         return found.total_seconds()
+
+
+class Seconds(click.FloatRange):
+    """A length of time that ends, as seconds; a bare number is seconds too."""
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Refuse what compares with nothing: a loop until then would not end."""
+        if isinstance(value, str):
+            with suppress(ValueError):
+                value = parse_duration(value.strip()).total_seconds()
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = nan
+        if isnan(seconds):
+            self.fail(f"{value!r:.40} is not a duration: write it as {LENGTHS}, or as seconds.", param, ctx)
+        return float(super().convert(seconds, param, ctx))
