@@ -203,7 +203,7 @@ def test_the_list_shows_what_rules_did_and_what_cannot_run(ruled: Rig) -> None:
     assert first.endswith("held back: 1 duplicate")
     assert second.split()[:2] == ["strange", "auto"]
     assert reason.startswith("    cannot run: ")
-    assert "1 rule asks and does nothing, because no agent here can run it: harken rules list" in ruled.ok("status")
+    assert "1 rule can neither ask nor run, for want of an agent: harken rules list" in ruled.ok("status")
     for number, said in ((1, "Rule ci-failed (notify): fired, a-"), (3, "Rule strange (auto): cannot run")):
         assert said in ruled.ok("read", str(number))
     assert ruled.ok("channel", "rules") == ruled.ok("rules", "list")

@@ -119,8 +119,7 @@ def _show_rules(screen: Screen, rules: Result) -> None:
     parts += [f"{rules[key]} {word}" for key, word in (("queued", "queued"), ("running", "running")) if rules[key]]
     screen.line(f"Rules: {', '.join(parts)}")
     if count := rules["cannot_run"]:
-        subject = "1 rule asks and does" if count == 1 else f"{count} rules ask and do"
-        screen.hint(f"  {subject} nothing, because no agent here can run it: harken rules list")
+        screen.hint(f"  {counted(count, 'rule')} can neither ask nor run, for want of an agent: harken rules list")
     if rules["is_changed"] and not rules["problem"]:
         screen.hint("  triggers.json has changed since it was put in force: harken rules reload")
     if rules["problem"]:

@@ -183,15 +183,19 @@ class HostChooser:
         abilities = {tool.ability for tool in wanted}
         if Ability.EDIT_INSTRUCTIONS in abilities and Ability.EDIT_FILE not in abilities:
             return ChosenHost(None, refusal="edit_instructions edits nothing by itself: name edit_file too")
-        refusals = []
+        refusals: list[str] = []
+        missing_hosts: list[str] = []
         for sandbox in sandboxes:
             program = shutil.which(sandbox.program, path=self._environ.get("PATH", os.defpath))
             if program is None:
-                refusals.append(f"{sandbox.host} is not installed")
+                missing_hosts.append(sandbox.host)
             elif refusal := sandbox.refusal(wanted):
                 refusals.append(f"{sandbox.host}: {refusal}")
             else:
                 return ChosenHost(sandbox, program)
+        if missing_hosts:
+            is_all = not refusals and not named
+            refusals.append("no agent is installed here" if is_all else f"not installed: {', '.join(missing_hosts)}")
         return ChosenHost(None, refusal="; ".join(refusals))
 
     def servers(self, tools: Sequence[Tool]) -> dict[str, ToolServer]:

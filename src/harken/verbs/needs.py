@@ -138,7 +138,7 @@ def _stuck(found: StuckAutomation) -> Iterator[Need]:
         yield Need(
             key=f"rule:{sha256(f'{name} {why}'.encode('utf-8', 'replace')).hexdigest()[:16]}:{found.missed[name]}",
             kind=NeedKind.RULE,
-            said=f"The rule {name} cannot run, so it asks and starts nothing. Install an agent, or change the rule",
+            said=f"The rule {name} can neither ask nor run: install an agent, or change the rule",
             since=None,
             ref=name,
             about=why,
