@@ -37,7 +37,7 @@ WHERE application_name = 'harken' AND pid <> pg_backend_pid()
 NAME = ".s.PGSQL.5432"
 JOIN_SECONDS = 10.0
 HOUR_SECONDS = 3600.0
-ONLY_HERE = {"changes", "messages_text", "schema_version"}
+ONLY_HERE = {"changes", "commits", "messages_text", "schema_version"}
 
 
 class CuttingProxy:
@@ -48,15 +48,23 @@ class CuttingProxy:
         self._server = server / NAME
         self._is_forwarded = is_forwarded
         self._cuts = threading.Event()
+        self._is_there = threading.Event()
+        self._is_there.set()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(folder / NAME))
         self._listener.listen()
+        self._stays_away = False
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
-    def cut_next_commit(self) -> None:
-        """Let the next commit have no answer."""
+    def cut_next_commit(self, *, and_stay_away: bool = False) -> None:
+        """Let the next commit have no answer, and the server be away from then on."""
+        self._stays_away = and_stay_away
         self._cuts.set()
+
+    def come_back(self) -> None:
+        """Relay again."""
+        self._is_there.set()
 
     def close(self) -> None:
         """Take no more connections."""
@@ -70,24 +78,29 @@ class CuttingProxy:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                if not self._is_there.is_set():
+                    client.close()
+                    continue
                 thread = threading.Thread(target=self._relay, args=(client,), daemon=True)
                 self._threads.append(thread)
                 thread.start()
 
     def _relay(self, client: socket.socket) -> None:
+        is_cut = False
         with client, socket.socket(socket.AF_UNIX) as server, suppress(OSError):
             server.connect(str(self._server))
             while True:
                 for ready in select.select([client, server], [], [])[0]:
                     data = ready.recv(65536)
-                    if not data:
+                    if not data or (is_cut and ready is server):
                         return
                     if ready is client and b"COMMIT" in data and b"BEGIN" not in data and self._cuts.is_set():
                         self._cuts.clear()
-                        if self._is_forwarded:
-                            server.sendall(data)
-                            server.recv(65536)
-                        return
+                        if self._stays_away:
+                            self._is_there.clear()
+                        if not self._is_forwarded:
+                            return
+                        is_cut = True  # at its answer
                     (server if ready is client else client).sendall(data)
 
 
@@ -215,6 +228,27 @@ async def test_a_commit_without_an_answer_is_found_out(
                 with pytest.raises(Unavailable):
                     await fill(store, "in doubt")
             assert await texts(store) == (["before", "in doubt"] if is_forwarded else ["before"])
+
+
+async def test_offers_of_a_commit_in_doubt_are_made_again(fresh: SchemaPool, tmp_path: Path) -> None:
+    """The call got an error, so nobody has them: leased to a session that lives, they would wait for a quarter hour."""
+    target = fresh.target_of(tmp_path)
+    if not target.url.startswith("host=/"):
+        pytest.skip("the proxy stands before a socket, and the server that is named has none")
+    with cutting_proxy(tmp_path, Path(target.url.split()[0].removeprefix("host=")), is_forwarded=True) as proxy:
+        url = target.url.replace(target.url.split()[0], f"host={proxy.folder}")
+        clock = FakeClock()
+        until = clock.now() + timedelta(seconds=LEASE_SECONDS)
+        async with open_store(replace(target, url=url), clock, daemon="a", doubt_seconds=0.1) as store:
+            await fill(store, "one", "two")
+            proxy.cut_next_commit(and_stay_away=True)
+            with pytest.raises(Unavailable, match="may have happened"):
+                await store.deliveries.offer(READER, 9, surface="pull", carrier="1", lease_until=until)
+            with pytest.raises(Unavailable):
+                await store.deliveries.offer(READER, 9, surface="pull", carrier="2", lease_until=until)
+            proxy.come_back()
+            given = await store.deliveries.offer(READER, 9, surface="pull", carrier="3", lease_until=until)
+            assert [(each.message.text, each.is_repeat) for each in given.whole] == [("one", False), ("two", False)]
 
 
 async def test_clocks_that_differ_make_no_difference(fresh: SchemaPool, tmp_path: Path) -> None:

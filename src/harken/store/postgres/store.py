@@ -43,6 +43,7 @@ from harken.store.postgres.connection import (
     translate,
     translated,
 )
+from harken.store.sql.deliveries import withdraw
 from harken.store.sql.offers import WaitingReaders
 from harken.store.sql.store import SqlStore
 from harken.store.sql.transaction import (
@@ -67,14 +68,22 @@ LAST: Final = "SELECT coalesce(max(n), 0) FROM changes"
 READ_ON: Final = "SELECT mailbox, n FROM changes WHERE n > $1 ORDER BY n"
 DOUBT_SECONDS: Final = 10.0
 DOUBT_PAUSE_SECONDS: Final = 0.2
-# The number of the transaction is asked for, so that it can be found out whether a commit without an answer happened.
+# Every commit waits for the disk of the server: an offer that a crash of it undid would be made again without the mark.
 BEGIN: Final = """
-BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = {sync};
+BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on;
 SELECT pg_advisory_xact_lock({space}, hashtext({schema}));
-SELECT pg_current_xact_id()::text, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, moved_to,
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, moved_to,
     coalesce((SELECT max(n) FROM events), 0) FROM identity
 """
-OUTCOME: Final = "SELECT pg_xact_status(CAST(CAST(? AS TEXT) AS xid8))"
+# A mark of our own tells whether a commit without an answer happened: after a crash the server gives the numbers of
+# transactions that it lost to others.
+MARK: Final = """
+INSERT INTO commits (opening, n, at) VALUES (?, ?, ?)
+ON CONFLICT (opening) DO UPDATE SET n = excluded.n, at = excluded.at
+"""
+MARKED: Final = "SELECT 1 FROM commits WHERE opening = ? AND n = ?"
+FORGET_MARKS: Final = "DELETE FROM commits WHERE at < ?"
+MARK_STAYS_MICROS: Final = 86_400 * 1_000_000
 ANNOUNCE: Final = "SELECT announce(?, ?, ?)"
 MAX_INDEXED_CHARS: Final = 200_000
 ADD: Final = f"""
@@ -97,26 +106,33 @@ class PostgresDatabase:
 
     errors: type[Exception] = psycopg.Error
 
-    def __init__(self, target: PostgresTarget, opening: str, observe: Callable[[datetime], None] | None = None) -> None:
+    def __init__(
+        self,
+        target: PostgresTarget,
+        opening: str,
+        observe: Callable[[datetime], None] | None = None,
+        doubt_seconds: float = DOUBT_SECONDS,
+    ) -> None:
         self.connection = PostgresConnection(target)
         self._opening = opening
         self._channel = channel_of(target)
         self._observe = observe
-        self._transaction = ""
-        schema = as_literal(target.schema)
-        self._begin = {
-            is_durable: BEGIN.format(sync="on" if is_durable else "off", space=LOCK_SPACE, schema=schema)
-            for is_durable in (True, False)
-        }
+        self._doubt_seconds = doubt_seconds
+        self._number = 0
+        self._begin = BEGIN.format(space=LOCK_SPACE, schema=as_literal(target.schema))
 
     def begin(self, *, is_durable: bool) -> int:
         """Begin a transaction when no other daemon writes; return the number of the last event."""
-        [begun] = self.connection.begin(self._begin[is_durable]).fetchall()
-        self._transaction, micros, moved_to, last = begun
+        del is_durable  # here everything is
+        [[micros, moved_to, last]] = self.connection.begin(self._begin).fetchall()
         if moved_to:
             raise not_in_use(moved_to)
         if self._observe is not None:
             self._observe(from_micros(micros))
+        if not self._number:
+            self.connection.execute(FORGET_MARKS, (micros - MARK_STAYS_MICROS,))
+        self._number += 1
+        self.connection.execute(MARK, (self._opening, self._number, micros))
         return int(last)
 
     def commit(self, grown: Collection[Mailbox]) -> None:
@@ -125,8 +141,8 @@ class PostgresDatabase:
         try:
             # In one trip, with all that was only to be written: the lock is held so much shorter.
             self.connection.run_at_once(*([(ANNOUNCE, told)] if grown else ()), ("COMMIT", ()))
-        except psycopg.OperationalError:
-            if self.connection.is_open or not self._has_happened():
+        except psycopg.OperationalError as exc:
+            if self.connection.is_open or not self._has_happened(exc):
                 raise
 
     def roll_back(self) -> None:
@@ -151,18 +167,18 @@ class PostgresDatabase:
         """Close the connection."""
         self.connection.close()
 
-    def _has_happened(self) -> bool:
+    def _has_happened(self, lost: psycopg.OperationalError) -> bool:
         """Find out whether a commit happened that was sent and has no answer."""
-        end = time.monotonic() + DOUBT_SECONDS
+        end = time.monotonic() + self._doubt_seconds
         while time.monotonic() < end:
             with suppress(psycopg.OperationalError):
-                self.connection.begin("BEGIN")
-                (outcome,) = self.connection.execute(OUTCOME, (self._transaction,)).fetchone()
+                # With the lock of the writers: the transaction in question has ended, one way or the other.
+                self.connection.begin(self._begin)
+                is_marked = self.connection.execute(MARKED, (self._opening, self._number)).fetchone() is not None
                 self.connection.run("ROLLBACK")
-                if outcome != "in progress":
-                    return bool(outcome == "committed")
+                return is_marked
             time.sleep(DOUBT_PAUSE_SECONDS)
-        return False
+        raise psycopg.OperationalError("it went away during a commit, which may have happened") from lost
 
 
 class ChangeHint(msgspec.Struct):
@@ -301,16 +317,18 @@ async def open_store(
     after_commit: AfterCommit = nothing_after,
     before_commit: BeforeCommit = nothing_before,
     observe: Callable[[datetime], None] | None = None,
+    doubt_seconds: float = DOUBT_SECONDS,
 ) -> AsyncIterator[SqlStore]:
     """Open the store, creating it when there is none; close it with every write finished.
 
     `daemon` is who opens it, by the id of its home, on a `machine` of this name. `observe` is told the time by the
-    clock of the server, with every transaction: by that clock all daemons agree.
+    clock of the server, with every transaction: by that clock all daemons agree. A server that goes away in the middle
+    of a commit has some seconds to say what became of it.
     """
     opening, held = secrets.token_hex(8), StoreHolder(daemon, {}, machine)
-    waiting = WaitingReaders()
+    waiting = WaitingReaders(withdraw)
     with translated():
-        database = PostgresDatabase(target, opening, observe)
+        database = PostgresDatabase(target, opening, observe, doubt_seconds)
         changes = PostgresChanges(target, opening)
         writer = Writer(
             database,

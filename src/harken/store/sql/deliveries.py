@@ -423,10 +423,12 @@ class SqlDeliveries:
     ) -> Selection:
         """Lease what waits to the reader's session."""
         wanted = offers.OfferQuery(limit, channel, after, where)
-        return await self._writer.run(
-            lambda tx: offers.offer(tx, reader, wanted, surface=surface, carrier=carrier, lease_until=lease_until),
-            is_durable=False,
-        )
+
+        def offer(tx: Transaction) -> Selection:
+            self._waiting.note_offer(tx, reader, carrier)
+            return offers.offer(tx, reader, wanted, surface=surface, carrier=carrier, lease_until=lease_until)
+
+        return await self._writer.run(offer, is_durable=False)
 
     async def offer_when_ready(
         self,

@@ -375,10 +375,20 @@ def has_something(selection: Selection) -> bool:
     return bool(selection.whole or selection.cut)
 
 
-class WaitingReaders:
-    """The readers that wait."""
+Withdraw = Callable[[Transaction, SessionKey, str], int]
 
-    def __init__(self) -> None:
+
+class WaitingReaders:
+    """The readers that wait, and what becomes of offers when a commit fails.
+
+    A commit that failed may have happened all the same, on a server that went away before it answered. Its offers have
+    reached nobody: they are withdrawn before anything else is offered.
+    """
+
+    def __init__(self, withdraw: Withdraw) -> None:
+        self._withdraw = withdraw
+        self._offered: list[tuple[Reader, str]] = []
+        self._doubtful: list[tuple[Reader, str]] = []
         self._waiting: list[WaitingReader] = []
         self._unserved: set[Mailbox] = set()
         self._begun: list[WaitingReader] = []
@@ -395,10 +405,16 @@ class WaitingReaders:
 
     def begin(self, tx: Transaction, waiting: WaitingReader) -> Selection:
         """Offer at once what there is; with nothing there, keep the reader waiting."""
+        self.note_offer(tx, waiting.reader, waiting.carrier)
         waiting.make(tx, waiting.where())
         if not has_something(waiting.made):
             self._begun.append(waiting)
         return waiting.made
+
+    def note_offer(self, tx: Transaction, reader: Reader, carrier: str) -> None:
+        """Something is about to be offered: withdraw what nobody knows to be offered, and doubt this if that fails."""
+        self._withdraw_doubtful(tx)
+        self._offered.append((reader, carrier))
 
     def end(self, waiting: WaitingReader) -> Selection:
         """Wait no longer; return what was offered at the last moment."""
@@ -418,6 +434,7 @@ class WaitingReaders:
 
     def serve(self, tx: Transaction, *, is_alone: bool) -> None:
         """Make the offers that a transaction has something for, for so many readers at most."""
+        self._withdraw_doubtful(tx)
         most = MAX_ALONE if is_alone else MAX_WITH_A_MESSAGE
         grown = tx.grown.union(self.unserved)
         self._before, self._unserved = self._unserved, set()
@@ -436,6 +453,7 @@ class WaitingReaders:
             waiting.make(tx, where)
             if has_something(waiting.made):
                 self._served.append(waiting)
+                self._offered.append((waiting.reader, waiting.carrier))
             if len(waiting.made.whole) < waiting.limit and not waiting.made.is_full:
                 # Sessions of one consumer share a cursor: nothing is left for those that may hear the same. What the
                 # first of them has only heard of, because it is long, is for that one to read.
@@ -444,6 +462,7 @@ class WaitingReaders:
     def commit(self) -> Sequence[Callable[[], None]]:
         """The transaction is committed: return the readers it served; the others wait from now on."""
         served, self._served = self._served, []
+        self._offered, self._doubtful = [], []
         self._waiting = [
             each for each in (*self._waiting, *self._begun) if not (has_something(each.made) or each.is_over)
         ]
@@ -454,5 +473,11 @@ class WaitingReaders:
         """The transaction failed: it served no reader, and a reader that began to wait in it is told so."""
         for waiting in self._served:
             waiting.made = NOTHING
-        self._unserved |= self._before
-        self._begun, self._served = [], []
+        self._doubtful += self._offered
+        self._unserved |= self._before.union(*(reader.mailboxes for reader, _ in self._offered))
+        self._begun, self._served, self._offered = [], [], []
+
+    def _withdraw_doubtful(self, tx: Transaction) -> None:
+        """Withdraw offers of commits that failed; they stay doubtful until this transaction is committed."""
+        for reader, carrier in self._doubtful:
+            self._withdraw(tx, reader.session, carrier)

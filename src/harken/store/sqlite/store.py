@@ -19,6 +19,7 @@ from harken.model import Mailbox
 from harken.store.contract.events import AfterCommit, BeforeCommit
 from harken.store.contract.messages import Filter
 from harken.store.files import DiskReserve, OpenFiles
+from harken.store.sql.deliveries import withdraw
 from harken.store.sql.messages import words_of
 from harken.store.sql.offers import WaitingReaders
 from harken.store.sql.store import SqlStore
@@ -151,7 +152,7 @@ async def open_store(
         connection = await anyio.to_thread.run_sync(open_writer, path, opener)
         files = OpenFiles(*files_of(path), *watched)
         files.remember()
-        waiting = WaitingReaders()
+        waiting = WaitingReaders(withdraw)
         writer = Writer(
             SqliteDatabase(connection, files),
             clock,

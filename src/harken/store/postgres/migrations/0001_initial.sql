@@ -381,6 +381,13 @@ CREATE TABLE changes (
 );
 CREATE INDEX changes_by_number ON changes (n);
 
+-- The last commit of each opening of the store: a commit that was not answered has happened if it is here.
+CREATE TABLE commits (
+    opening TEXT COLLATE "C" PRIMARY KEY,
+    n       BIGINT NOT NULL,
+    at      BIGINT NOT NULL
+);
+
 CREATE FUNCTION message_comes() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO channels AS c (source, channel, count, last_n, last_at)
