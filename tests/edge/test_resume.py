@@ -73,6 +73,20 @@ def test_a_new_daemon_gets_the_handshake_the_settings_and_the_unanswered_request
         assert second.line() == raw
 
 
+@pytest.mark.parametrize("failure", [{"error": {"code": -32000, "message": "no"}}, {"result": {"isError": True}}])
+def test_a_new_daemon_is_told_which_calls_failed(home: Path, daemon: FakeDaemon, failure: Json) -> None:
+    """An error carries no message: what the store has as offered to that call has reached nobody."""
+    with started(home) as host:
+        first = daemon.accept()
+        shake_hands(host, first)
+        exchange(host, first, request(7), {"jsonrpc": "2.0", "id": 7, **failure})
+        exchange(host, first, request(8), result(8))
+        first.close()
+        second = daemon.accept()
+        assert facts(second) == (True, [7])
+        assert second.message() == INITIALIZE | {"id": "harken-replay-1"}
+
+
 def test_answers_to_what_the_edge_said_again_do_not_reach_the_host(home: Path, daemon: FakeDaemon) -> None:
     """The host never asked for them; an unknown id makes some clients drop the connection."""
     with started(home) as host:
@@ -102,7 +116,7 @@ def test_an_unanswered_initialize_is_sent_again_and_its_answer_reaches_the_host(
         relayed(host, first, INITIALIZE)
         first.close()
         second = daemon.accept()
-        assert facts(second) == (True, [0])
+        assert facts(second) == (True, [0, "probe-1"])
         assert second.message() == INITIALIZE
         second.send(result(0))
         assert host.read() == result(0)

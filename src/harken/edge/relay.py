@@ -243,7 +243,8 @@ class Edge:
             log("dropped a line of the daemon that is no JSON-RPC message")
         if "method" in message or not message:
             return bool(message)
-        return self._memory.settle(codec.key(message.get("id")), codec, is_ok="result" in message)
+        is_ok = "result" in message and fields(message["result"]).get("isError") is not True
+        return self._memory.settle(codec.key(message.get("id")), codec, is_ok=is_ok)
 
     def _hello(self, token: str) -> bytes:
         try:
@@ -411,7 +412,7 @@ class Memory:
         return line
 
     def give_up(self, key: str) -> None:
-        """Forget a request that has no answer yet: what a daemon that died had offered to it did not arrive."""
+        """Forget a request that has no answer, or only an error: what a daemon had offered to it did not arrive."""
         if self.drop(key):
             self.given_up = [*self.given_up, key][-MAX_WAITING:]
 
@@ -427,8 +428,11 @@ class Memory:
         if key in self._replays:
             self._replays.discard(key)
             return False
+        if not is_ok:
+            self.give_up(key)
+            return True
         line = self.drop(key)
-        message = codec.read(line) if is_ok else {}
+        message = codec.read(line)
         method = message.get("method")
         if method in {"initialize", "logging/setLevel"}:
             self._settings[str(method)] = line
