@@ -132,9 +132,10 @@ class Served(DaemonProcess):
 class DaemonStarter:
     """A process that has imported Harken and starts daemons by `fork`."""
 
-    def __init__(self) -> None:
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         script = Path(__file__).with_name("serve.py")
         environment = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
+        environment |= environ or {}
         # Without a buffer: `select` does not see the lines that were read along with another.
         self._process = subprocess.Popen(
             [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0

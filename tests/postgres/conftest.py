@@ -39,6 +39,7 @@ class Machines:
     folder: Path
     url: str
     schema: str
+    more: str = ""  # of every config.toml
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def home(self, name: str, **settings: str) -> Path:
@@ -51,6 +52,7 @@ class Machines:
             *(f"{key} = {json.dumps(value)}" for key, value in store.items()),
             "[daemon]",
             f"machine = {json.dumps(name)}",
+            self.more,
         ]
         (home / "config.toml").write_text("\n".join(lines))
         (home / "env").write_text(f"{VARIABLE}={SESAME}\n")

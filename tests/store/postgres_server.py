@@ -12,13 +12,14 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import psutil
 import pytest
 
 from harken.store.postgres.connection import PostgresTarget, connect
@@ -113,6 +114,17 @@ class PostgresServer:
         if process is not None:
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=STOP_SECONDS)
+
+    def kill(self) -> None:
+        """Kill it with everything that it started, as a machine does that runs out of memory."""
+        process, self._process = self._process, None
+        if process is not None:
+            family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+            for each in family:
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
+            process.communicate(timeout=STOP_SECONDS)
+            psutil.wait_procs(family, timeout=STOP_SECONDS)
 
     def __enter__(self) -> Self:
         self.start()

@@ -1,0 +1,116 @@
+"""A way to a server that is worse than most: connections through it can be dropped, delayed and half-closed."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+CHUNK: Final = 1 << 16
+LINGER: Final = struct.pack("ii", 1, 0)  # closing sends a reset
+LOOK_SECONDS: Final = 0.2
+
+
+class BadWay:
+    """Listens on a port of the loopback, and relays each connection to a socket of the server."""
+
+    def __init__(self, server: Path) -> None:
+        self._server = str(server)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(LOOK_SECONDS)
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        self.delay_seconds = 0.0
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._listener.getsockname()[1])
+
+    def drop(self) -> None:
+        """End every connection, as a network does that forgets them."""
+        for pair in self._taken():
+            for end in pair:
+                with suppress(OSError):
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER)
+                    end.shutdown(socket.SHUT_RDWR)
+
+    def half_close(self, *, to_server: bool) -> None:
+        """End one direction of every connection: what the other one still carries arrives."""
+        for client, server in self._taken():
+            with suppress(OSError):
+                (server if to_server else client).shutdown(socket.SHUT_WR)
+
+    def _taken(self) -> list[tuple[socket.socket, socket.socket]]:
+        with self._lock:
+            return list(self._pairs)
+
+    def _accept(self) -> None:
+        while not self._is_over.is_set():
+            try:
+                client, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            server = socket.socket(socket.AF_UNIX)
+            try:
+                server.connect(self._server)
+            except OSError:  # it does not run now
+                server.close()
+                client.close()
+                continue
+            client.settimeout(None)
+            with self._lock:
+                self._pairs.append((client, server))
+            self._start(self._relay, client, server)
+
+    def _start(self, work: Callable[..., None], *values: socket.socket) -> None:
+        thread = threading.Thread(target=work, args=values, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _relay(self, client: socket.socket, server: socket.socket) -> None:
+        other = {client: server, server: client}
+        open_ends = [client, server]
+        with client, server:
+            while open_ends and not self._is_over.is_set():
+                for end in select.select(open_ends, [], [], LOOK_SECONDS)[0]:
+                    if not self._pass_on(end, other[end]):
+                        open_ends.remove(end)
+        with self._lock:
+            self._pairs.remove((client, server))
+
+    def _pass_on(self, end: socket.socket, other: socket.socket) -> bool:
+        """Relay what there is; return whether more may come from that end."""
+        try:
+            data = end.recv(CHUNK)
+            if self.delay_seconds:
+                self._is_over.wait(self.delay_seconds)
+            if data:
+                other.sendall(data)
+                return True
+        except OSError:
+            pass
+        with suppress(OSError):
+            other.shutdown(socket.SHUT_WR)
+        return False
+
+    def __enter__(self) -> Self:
+        self._start(self._accept)
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        self._is_over.set()
+        self.drop()
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
