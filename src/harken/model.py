@@ -7,26 +7,31 @@ glossary.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum, StrEnum, auto
-from typing import NewType
+from hashlib import sha256
+from typing import NewType, TypeAlias
 
 MessageId = NewType("MessageId", str)
 DeliveryId = NewType("DeliveryId", str)
 Mailbox = NewType("Mailbox", str)
 Consumer = NewType("Consumer", str)
 SessionKey = NewType("SessionKey", str)
+SessionAddress: TypeAlias = tuple[str, SessionKey]  # the other daemon that has it, or none, and its key there
 OutboxId = NewType("OutboxId", str)
 TaskId = NewType("TaskId", str)
+ApprovalId = NewType("ApprovalId", str)
 
 LOCAL = "local"  # the source of what is said on this machine: the command line, the page, agents
 
 INBOX = Mailbox("inbox")
 REPLIES = Mailbox("replies")  # what agents answered to the person: read by people only
 OUTBOX = Mailbox("outbox")  # never holds messages: named when the change feed rings for a new reply
+APPROVALS = Mailbox("approvals")  # never holds messages: named when the change feed rings for an approval
 WATCH = Consumer("watch")
 RULES = Consumer("rules")  # answers for runs; it reads no mailbox of its own, and has no cursor
 NOT_AGENTS = (WATCH, RULES)  # every other consumer is an agent
@@ -34,13 +39,14 @@ OWNER_ID = "owner"  # the sender id of the person whose inbox this is
 AGENT = "agent:"  # how the sender id of an agent begins that is in no task
 TASK = "task:"  # how the mailbox of a task begins; its consumer and its sender have the same name
 CUT_FROM = "cut_from"  # the fact about a message that says how long its text was before it was cut
+PROGRAM = "program:"  # how the sender id of a program begins that may only send, by its token
 RUN = "run:"  # how the sender id of a run's agent begins, and the key of its session
 
 MAX_TEXT_BYTES = 1_000_000
-"""How many bytes of UTF-8 the text of a stored message has at most, whoever wrote it. Ingest sees to it."""
+"""How many bytes of UTF-8 the text of a stored message has at most. Ingest sees to it."""
 
 MAX_RAW_CHARS = 3 * MAX_TEXT_BYTES
-"""How much of what somebody wrote a source hands on: markup and what nobody sees take room, and go."""
+"""How much of an upstream text a source hands on: markup and invisible characters take room, and go."""
 
 # Crockford's alphabet, lower case: no i, l, o, u, so an id can be read aloud and typed.
 _ALPHABET = b"0123456789abcdefghjkmnpqrstvwxyz"
@@ -245,6 +251,12 @@ class Delivery:
     answered_at: datetime | None = None
     reason: str = ""
     machine: str = ""  # where the session was; empty where there is only one machine, or it is not known any more
+    daemon: str = ""  # another one of the same store that had the session; empty: this one
+
+    @property
+    def address(self) -> SessionAddress:
+        """The address of the session, which may be gone."""
+        return self.daemon, self.session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,6 +366,133 @@ class Task:
         if is_running:
             return TaskState.RUNNING
         return TaskState.ENDED if self.started_at is not None else TaskState.QUEUED
+
+
+class ApprovalChoice(StrEnum):
+    """What a host's question can be answered with."""
+
+    ONCE = "once"
+    ALWAYS = "always"  # only where the host has it, as the rule that the host writes
+    NO = "no"
+
+
+class ApprovalState(StrEnum):
+    """Where an approval is. Only an open one can be answered; an answered one waits for proof that its host obeyed."""
+
+    OPEN = "open"
+    ANSWERED = "answered"
+    OBEYED = "obeyed"
+    WITHDRAWN = "withdrawn"
+    EXPIRED = "expired"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing becomes of it any more."""
+        return self not in (ApprovalState.OPEN, ApprovalState.ANSWERED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequest:
+    """What a host asks before it lets its agent use a tool. Every text of it is data, and hostile."""
+
+    host: str
+    session: SessionKey
+    tool: str
+    arguments: Mapping[str, object]  # as the host has them
+    digest: str  # of all that is asked: an answer names it
+    folder: str = ""
+    why: str = ""  # in the host's or the model's words
+    choices: tuple[ApprovalChoice, ...] = (ApprovalChoice.ONCE, ApprovalChoice.NO)
+    always: str = ""  # the rule that `always` writes, as the host has it
+    turn: str = ""  # the host's own id of the turn
+    native: str = ""  # the host's own id of the request; empty where it has none
+
+
+def approval_digest(host: str, session: str, tool: str, arguments: Mapping[str, object]) -> str:
+    """Return the hash that binds an answer to one question: host, session, tool and every argument."""
+    asked = json.dumps([host, session, tool, arguments], sort_keys=True, separators=(",", ":"))
+    return sha256(asked.encode("ascii")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalAnswer:
+    """An answer: the question, the choice, its author, and the surface it came through."""
+
+    approval: ApprovalId
+    session: SessionKey
+    digest: str
+    choice: ApprovalChoice
+    by: str
+    through: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """One question of one session whether a tool may be used, and what became of it.
+
+    Its methods are the only steps there are. Each returns the approval after the step, or None when the step is not to
+    be had from where it is: no order of them leads from a time-out, a restart or a wrong answer to an answer.
+    """
+
+    id: ApprovalId
+    request: ApprovalRequest
+    asked_at: datetime
+    expires_at: datetime
+    state: ApprovalState = ApprovalState.OPEN
+    shown: tuple[str, ...] = ()  # the surfaces that have shown it
+    choice: ApprovalChoice | None = None
+    reason: str = ""  # of the answer: the host's model reads it
+    answered_by: str = ""
+    through: str = ""
+    answered_at: datetime | None = None
+    ended_at: datetime | None = None
+    because: str = ""  # why it ended; of one that was obeyed, the evidence
+
+    def is_late(self, now: datetime) -> bool:
+        """Whether it can no longer be answered; also when the clock was set back to before it was asked."""
+        return now >= self.expires_at or now < self.asked_at - (self.expires_at - self.asked_at)
+
+    def show(self, surface: str) -> Approval | None:
+        """Return it as shown on one more surface."""
+        if self.state is not ApprovalState.OPEN or surface in self.shown:
+            return None
+        return replace(self, shown=(*self.shown, surface))
+
+    def answer(self, answer: ApprovalAnswer, now: datetime) -> Approval | None:
+        """Return it as answered: by the first answer that names it, its session and all that it asks, in time."""
+        request = self.request
+        is_bound = (answer.approval, answer.session, answer.digest) == (self.id, request.session, request.digest)
+        is_open = self.state is ApprovalState.OPEN and not self.is_late(now)
+        if not is_bound or not is_open or answer.choice not in request.choices or not answer.by:
+            return None
+        return replace(
+            self,
+            state=ApprovalState.ANSWERED,
+            choice=answer.choice,
+            reason=answer.reason,
+            answered_by=answer.by,
+            through=answer.through,
+            answered_at=now,
+        )
+
+    def withdraw(self, because: str, now: datetime) -> Approval | None:
+        """Return it as withdrawn: the host no longer asks, or the answer did not reach it."""
+        if self.state.is_over:
+            return None
+        return replace(self, state=ApprovalState.WITHDRAWN, ended_at=now, because=because)
+
+    def expire(self, now: datetime) -> Approval | None:
+        """Return it as expired: its time is over, and the host decides by itself."""
+        if self.state is not ApprovalState.OPEN or not self.is_late(now):
+            return None
+        return replace(self, state=ApprovalState.EXPIRED, ended_at=now, because="nobody answered in time")
+
+    def obey(self, evidence: str, now: datetime) -> Approval | None:
+        """Return it as obeyed: there is evidence that the host did what was answered."""
+        if self.state is not ApprovalState.ANSWERED or not evidence:
+            return None
+        return replace(self, state=ApprovalState.OBEYED, ended_at=now, because=evidence)
 
 
 def timestamp(moment: datetime) -> str:

@@ -26,6 +26,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from harken.model import Mailbox
+from harken.store.contract.approvals import ApprovalStore
 from harken.store.contract.automation import ActionStore, RuleStore, RunStore
 from harken.store.contract.conversations import ConversationStore
 from harken.store.contract.deliveries import DeliveryStore
@@ -51,8 +52,9 @@ class Changes(Protocol):
         """Call `wake` in the event loop after a commit, while the context is open; `only`: one that concerns these.
 
         It gets the mailboxes in which something can be offered now: they grew, or a lease was ended. A new reply
-        rings for `OUTBOX`, what changes about rules, actions and runs for `ACTIONS`, a lease that was given back for
-        `LEASES`. `wake` must be quick and not raise. A ring may be spurious, never missing.
+        rings for `OUTBOX`, what changes about rules, actions and runs for `ACTIONS`, about an approval for `APPROVALS`,
+        a lease that was given back for `LEASES`. `wake` must be quick and not raise. A ring may be spurious, never
+        missing.
         """
         ...
 
@@ -108,6 +110,11 @@ class Store(Protocol):
     @property
     def questions(self) -> QuestionStore:
         """Messages with a sender who waits for an answer."""
+        ...
+
+    @property
+    def approvals(self) -> ApprovalStore:
+        """What hosts ask before a tool is used."""
         ...
 
     @property

@@ -37,6 +37,10 @@ class PeopleStore(Protocol):
         """Decide about a sender; the newest decision counts. Journals `access`."""
         ...
 
+    async def forget_sender(self, source: str, sender: str) -> None:
+        """Take a decision about a sender back. Idempotent. Journals `access` without a trust."""
+        ...
+
     async def senders(self) -> list[SenderRule]:
         """Return all decisions."""
         ...

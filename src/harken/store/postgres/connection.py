@@ -181,7 +181,7 @@ class PostgresConnection:
 
     def __init__(self, target: PostgresTarget) -> None:
         self._target = target
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connection: ServerConnection | None = None
         self._waiting: list[WaitingStatement] = []
 
     @property
@@ -224,7 +224,7 @@ class PostgresConnection:
         return self._open.execute(statement.text, values or None)
 
     @property
-    def _open(self) -> psycopg.Connection[Any]:
+    def _open(self) -> ServerConnection:
         if self._connection is None:
             raise psycopg.OperationalError("there is no connection")
         return self._connection
@@ -240,13 +240,13 @@ class PostgresConnection:
         """Run statements that begin a transaction; a connection that turns out to be lost is opened again."""
         self.drop_waiting()
         try:
-            return self.run(script)
+            return self.run(self._open.in_schema(script))
         except psycopg.OperationalError as exc:
             if self.is_open and not isinstance(exc, _ENDED):
                 raise
         self.close()
         self._connection = connect(self._target)
-        return self.run(script)
+        return self.run(self._open.in_schema(script))
 
     def prepare(self) -> None:
         """Make sure a usable schema is there: create it, bring it up to date, or refuse it untouched."""
@@ -274,10 +274,39 @@ def refuse_unreadable(target: PostgresTarget) -> None:
         ) from None
 
 
-def connect(target: PostgresTarget) -> psycopg.Connection[Any]:
+class ServerConnection(psycopg.Connection[Any]):
+    """A connection to a server, or to a pooler before it, which may give each transaction another one of its own.
+
+    What is set there for a connection would be set for whoever has it next, so it is set for a transaction.
+    """
+
+    local = ""  # what every transaction begins with; empty: there is no pooler
+
+    def in_schema(self, script: str) -> str:
+        """Return statements that begin a transaction, with the settings that it needs."""
+        if not self.local:
+            return script
+        begin, _, rest = script.partition(";")
+        return f"{begin}; {self.local}; {rest}" if rest.strip() else f"{begin}; {self.local}"
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Let what is read here be read with the settings of the store."""
+        if not self.local:
+            yield
+            return
+        self.execute(self.in_schema(BEGIN_READ), prepare=False)
+        try:
+            yield
+        finally:
+            if not self.closed:
+                self.execute("COMMIT")
+
+
+def connect(target: PostgresTarget) -> ServerConnection:
     """Open a connection in autocommit mode: transactions are begun by name, never implicitly."""
     given: dict[str, Any] = {"password": target.password} if target.password else {}
-    connection: psycopg.Connection[Any] = psycopg.connect(
+    connection = ServerConnection.connect(
         target.url,
         autocommit=True,
         cursor_factory=psycopg.RawCursor,
@@ -293,7 +322,14 @@ def connect(target: PostgresTarget) -> psycopg.Connection[Any]:
         connection.adapters.register_dumper(int, Int8Dumper)
         connection.adapters.register_dumper(bool, _NumberedBool)
         settings = {"search_path": quoted(target.schema), **SETTINGS}
-        connection.execute(SET_UP, [Json(settings)], prepare=False)
+        [[process]] = connection.execute("SELECT pg_backend_pid()", prepare=False).fetchall()
+        if process == connection.info.backend_pid:
+            connection.execute(SET_UP, [Json(settings)], prepare=False)
+        else:
+            # Only a pooler says another number. What is prepared on a connection of its, the next one does not know.
+            connection.prepare_threshold = None
+            values = [f"set_config('{name}', {as_literal(text)}, true)" for name, text in settings.items()]
+            connection.local = f"SELECT {', '.join(values)}"
     except psycopg.Error:
         connection.close()
         raise
@@ -333,19 +369,22 @@ def examine(target: PostgresTarget, now: Callable[[], datetime]) -> ServerReport
         began = now()
         [[moment]] = one.execute("SELECT clock_timestamp()").fetchall()
         here = began + (now() - began) / 2
+        with one.reading():
+            [[schema]] = one.execute(VERSION).fetchall()
+            ages = one.execute(AGES).fetchall()
         return ServerReport(
             version=str(one.info.parameter_status("server_version") or "").split(" ")[0],
-            schema=int(one.execute(VERSION).fetchall()[0][0]),
+            schema=int(schema),
             is_heard=_is_heard(one, other),
             ahead=moment - here,
             daemons=[
                 DaemonAge(name, machine, timedelta(microseconds=silence), bool(is_here))
-                for name, machine, silence, is_here in one.execute(AGES).fetchall()
+                for name, machine, silence, is_here in ages
             ],
         )
 
 
-def _is_heard(one: psycopg.Connection[Any], other: psycopg.Connection[Any]) -> bool:
+def _is_heard(one: ServerConnection, other: ServerConnection) -> bool:
     """Whether one connection hears what another one notifies of."""
     try:
         one.execute(f"LISTEN {quoted(TRIAL_CHANNEL)}")
@@ -374,10 +413,12 @@ def migrations() -> list[tuple[int, str]]:
     return [(int(name.split("_", 1)[0]), (folder / name).read_text()) for name in files]
 
 
-def prepare_schema(connection: psycopg.Connection[Any], target: PostgresTarget) -> None:
+def prepare_schema(connection: ServerConnection, target: PostgresTarget) -> None:
     """Create the schema, bring it up to date, or refuse it untouched, one daemon at a time."""
     _refuse_server(connection)
     with connection.transaction():
+        if connection.local:
+            connection.execute(connection.local, prepare=False)
         connection.execute(f"SELECT pg_advisory_xact_lock({LOCK_SPACE}, hashtext($1))", (target.schema,))
         if connection.execute(HAS_SCHEMA, (target.schema,)).fetchone() is None:
             connection.execute(f"CREATE SCHEMA {quoted(target.schema)}")
@@ -394,14 +435,19 @@ def _migrate(connection: psycopg.Connection[Any], target: PostgresTarget) -> Non
     else:
         [[current]] = connection.execute(VERSION).fetchall()
     if current > newest:
-        raise UserError(
-            f"The database has schema {current}, this Harken supports {newest}.",
-            "Install the newer Harken again, or use another home (--home).",
-        )
+        raise too_new(current, newest)
     for number, script in known:
         if number > current:
             connection.execute(script, prepare=False)
             connection.execute("UPDATE schema_version SET version = $1", (number,))
+
+
+def too_new(found: int, newest: int) -> UserError:
+    """Return the error for a schema that a newer Harken has brought up to date."""
+    return UserError(
+        f"The database has schema {found}, this Harken supports {newest}.",
+        "Install the newer Harken here too, then: harken up. Or use another home (--home).",
+    )
 
 
 def _refuse_server(connection: psycopg.Connection[Any]) -> None:

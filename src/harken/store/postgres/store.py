@@ -37,9 +37,12 @@ from harken.store.postgres.connection import (
     SIZE,
     PostgresConnection,
     PostgresTarget,
+    ServerConnection,
     as_literal,
     connect,
+    migrations,
     quoted,
+    too_new,
     translate,
     translated,
 )
@@ -72,8 +75,8 @@ DOUBT_PAUSE_SECONDS: Final = 0.2
 BEGIN: Final = """
 BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on;
 SELECT pg_advisory_xact_lock({space}, hashtext({schema}));
-SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, moved_to,
-    coalesce((SELECT max(n) FROM events), 0) FROM identity
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, moved_to, version,
+    coalesce((SELECT max(n) FROM events), 0) FROM identity, schema_version
 """
 # A mark of our own tells whether a commit without an answer happened: after a crash the server gives the numbers of
 # transactions that it lost to others.
@@ -85,10 +88,10 @@ MARKED: Final = "SELECT 1 FROM commits WHERE opening = ? AND n = ?"
 FORGET_MARKS: Final = "DELETE FROM commits WHERE at < ?"
 MARK_STAYS_MICROS: Final = 86_400 * 1_000_000
 ANNOUNCE: Final = "SELECT announce(?, ?, ?)"
-MAX_INDEXED_CHARS: Final = 200_000
+MAX_INDEXED_CHARS: Final = 200_000  # of a text, and of its words, which may be longer: more are too many for the server
 ADD: Final = f"""
 INSERT INTO messages_text (n, words)
-SELECT n, to_tsvector('simple', words(left(text, {MAX_INDEXED_CHARS}))) ||
+SELECT n, to_tsvector('simple', left(words(left(text, {MAX_INDEXED_CHARS})), {MAX_INDEXED_CHARS})) ||
     to_tsvector('simple', words(sender_name)) || to_tsvector('simple', words(channel))
 FROM messages WHERE n > ? AND n <= ? ON CONFLICT DO NOTHING
 """
@@ -119,14 +122,17 @@ class PostgresDatabase:
         self._observe = observe
         self._doubt_seconds = doubt_seconds
         self._number = 0
+        self._version = migrations()[-1][0]
         self._begin = BEGIN.format(space=LOCK_SPACE, schema=as_literal(target.schema))
 
     def begin(self, *, is_durable: bool) -> int:
         """Begin a transaction when no other daemon writes; return the number of the last event."""
         del is_durable  # here everything is
-        [[micros, moved_to, last]] = self.connection.begin(self._begin).fetchall()
+        [[micros, moved_to, version, last]] = self.connection.begin(self._begin).fetchall()
         if moved_to:
             raise not_in_use(moved_to)
+        if version != self._version:
+            raise too_new(version, self._version)
         if self._observe is not None:
             self._observe(from_micros(micros))
         if not self._number:
@@ -209,7 +215,8 @@ class PostgresChanges(LocalChanges):
         connection = self._connected()
         self._stopping, self._stop = socket.socketpair()
         # What was before is read when the store is opened.
-        [[self._known]] = connection.execute(LAST).fetchall()
+        with connection.reading():
+            [[self._known]] = connection.execute(LAST).fetchall()
         self._thread = threading.Thread(target=self._work, args=(connection,), name="harken-changes", daemon=True)
         self._thread.start()
 
@@ -222,7 +229,7 @@ class PostgresChanges(LocalChanges):
         self._stop.close()
         self._stopping.close()
 
-    def _connected(self) -> psycopg.Connection[Any]:
+    def _connected(self) -> ServerConnection:
         connection = connect(self._target)
         try:
             connection.execute(f"LISTEN {quoted(channel_of(self._target))}")
@@ -235,8 +242,8 @@ class PostgresChanges(LocalChanges):
             self._is_deaf = True
         return connection
 
-    def _work(self, first: psycopg.Connection[Any]) -> None:
-        connection: psycopg.Connection[Any] | None = first
+    def _work(self, first: ServerConnection) -> None:
+        connection: ServerConnection | None = first
         while not self._is_stopped:
             try:
                 connection = connection or self._connected()
@@ -247,7 +254,7 @@ class PostgresChanges(LocalChanges):
                 select.select([self._stopping], [], [], RETRY_SECONDS)
             connection = None
 
-    def _listen(self, connection: psycopg.Connection[Any]) -> None:
+    def _listen(self, connection: ServerConnection) -> None:
         self._read_on(connection)
         while not self._is_stopped:
             pause = POLL_ALONE_SECONDS if self._is_deaf else POLL_SECONDS
@@ -260,16 +267,17 @@ class PostgresChanges(LocalChanges):
                 self._is_deaf &= not hints
                 self._take(connection, hints)
 
-    def _take(self, connection: psycopg.Connection[Any], hints: Collection[ChangeHint]) -> None:
+    def _take(self, connection: ServerConnection, hints: Collection[ChangeHint]) -> None:
         if any(not hint.mailboxes for hint in hints if hint.by != self._opening):
             self._read_on(connection)
             return
         self._tell({Mailbox(name) for hint in hints if hint.by != self._opening for name in hint.mailboxes})
         self._known = max((hint.n for hint in hints), default=self._known)
 
-    def _read_on(self, connection: psycopg.Connection[Any]) -> bool:
+    def _read_on(self, connection: ServerConnection) -> bool:
         """Tell of what has grown since the last that is known; return whether anything has."""
-        rows = connection.execute(READ_ON, (self._known,)).fetchall()
+        with connection.reading():
+            rows = connection.execute(READ_ON, (self._known,)).fetchall()
         if rows:
             self._known = rows[-1][1]
             self._tell({Mailbox(row[0]) for row in rows})

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Any, Final
+from typing import Final
 
-import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from harken.errors import UserError
@@ -19,6 +18,7 @@ from harken.store.postgres.connection import (
     LOCK_SPACE,
     VERSION,
     PostgresTarget,
+    ServerConnection,
     connect,
     migrations,
     prepare_schema,
@@ -38,7 +38,7 @@ LOCK: Final = f"SELECT pg_advisory_xact_lock({LOCK_SPACE}, hashtext($1))"
 class PostgresEnd:
     """A schema of a PostgreSQL."""
 
-    def __init__(self, connection: psycopg.Connection[Any], target: PostgresTarget) -> None:
+    def __init__(self, connection: ServerConnection, target: PostgresTarget) -> None:
         self._connection = connection
         self.target = target
 
@@ -86,7 +86,7 @@ class PostgresEnd:
 def reading_moment(target: PostgresTarget) -> Iterator[PostgresEnd]:
     """Read a store of which the schema is known as it is at one moment, while daemons go on."""
     with translated(), closing(connect(target)) as connection:
-        connection.execute(BEGIN_READ)
+        connection.execute(connection.in_schema(BEGIN_READ), prepare=False)
         connection.execute(PATIENCE, prepare=False)
         refuse_schema(connection, target)
         yield PostgresEnd(connection, target)
@@ -96,7 +96,7 @@ def reading_moment(target: PostgresTarget) -> Iterator[PostgresEnd]:
 def keeping_writers_out(target: PostgresTarget, *, is_made: bool) -> Iterator[PostgresEnd]:
     """Open a store alone, in one transaction that the caller commits; `is_made`: made first where there is none."""
     with translated(), closing(connect(target)) as connection:
-        connection.execute("BEGIN")
+        connection.execute(connection.in_schema("BEGIN"), prepare=False)
         connection.execute(PATIENCE, prepare=False)
         connection.execute(LOCK, (target.schema,))
         if is_made:
@@ -105,7 +105,7 @@ def keeping_writers_out(target: PostgresTarget, *, is_made: bool) -> Iterator[Po
         yield PostgresEnd(connection, target)
 
 
-def refuse_schema(connection: psycopg.Connection[Any], target: PostgresTarget) -> None:
+def refuse_schema(connection: ServerConnection, target: PostgresTarget) -> None:
     """Raise `UserError` where there is no store, or one of another version."""
     if connection.execute(HAS_VERSION, (target.schema,)).fetchone() is None:
         raise UserError(

@@ -186,7 +186,8 @@ def prove(
             continue
         tx.execute(SEE, (tx.now_micros, evidence, delivery_id))
         touched.add((row[2], row[12]))
-        changed.append(delivery_from((*row[:3], "seen", *row[4:8], tx.now_micros, evidence, *row[10:])))
+        seen = (*row[:3], "seen", *row[4:8], tx.now_micros, evidence, *row[10:])
+        changed.append(delivery_from(seen, tx.holder.daemon))
     _announce_seen(tx, changed, evidence)
     for name, mailbox in touched:
         advance(tx, name, mailbox)
@@ -227,7 +228,7 @@ def _see(tx: Transaction, reader: Reader, message: Message, evidence: str) -> De
         tx.execute(NEW_CURSOR, (reader.consumer, message.mailbox))
     row = tx.execute(OF_CONSUMER, place).fetchone()
     tx.execute(SEE, (tx.now_micros, evidence, row[0]))
-    return delivery_from(tx.execute(OF_CONSUMER, place).fetchone())
+    return delivery_from(tx.execute(OF_CONSUMER, place).fetchone(), tx.holder.daemon)
 
 
 def _announce_seen(tx: Transaction, changed: Collection[Delivery], evidence: str) -> None:
@@ -340,16 +341,16 @@ def surfaces(connection: SqlConnection, since: datetime) -> list[SurfaceRecord]:
     ]
 
 
-def ledger(connection: SqlConnection, message: MessageId) -> list[Delivery]:
+def ledger(connection: SqlConnection, message: MessageId, daemon: str) -> list[Delivery]:
     """Return the deliveries of a message."""
-    return [delivery_from(row) for row in connection.execute(OF_MESSAGE, (message,))]
+    return [delivery_from(row, daemon) for row in connection.execute(OF_MESSAGE, (message,))]
 
 
-def ledgers(connection: SqlConnection, ids: Collection[MessageId]) -> dict[MessageId, list[Delivery]]:
+def ledgers(connection: SqlConnection, ids: Collection[MessageId], daemon: str) -> dict[MessageId, list[Delivery]]:
     """Return the deliveries of some messages."""
     found: dict[MessageId, list[Delivery]] = {message: [] for message in ids}
-    for delivery in map(delivery_from, connection.execute(LEDGERS, (encode_json(list(ids)),))):
-        found[delivery.message_id].append(delivery)
+    for row in connection.execute(LEDGERS, (encode_json(list(ids)),)):
+        found[row[1]].append(delivery_from(row, daemon))
     return found
 
 
@@ -527,11 +528,11 @@ class SqlDeliveries:
 
     async def ledger(self, message: MessageId) -> list[Delivery]:
         """Return the deliveries of a message."""
-        return await self._readers.run(lambda db: ledger(db, message))
+        return await self._readers.run(lambda db: ledger(db, message, self._daemon))
 
     async def ledgers(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[Delivery]]:
         """Return the deliveries of some messages."""
-        return await self._readers.run(lambda db: ledgers(db, ids))
+        return await self._readers.run(lambda db: ledgers(db, ids, self._daemon))
 
     async def consumers(self, mailboxes: Collection[Mailbox] | None = None) -> list[ConsumerState]:
         """Return everyone's place."""

@@ -51,7 +51,8 @@ from harken.store.sql.transaction import (
 _WAITING = f"""
 SELECT {COLUMNS}, m.n, d.id FROM messages m
 LEFT JOIN deliveries d ON d.consumer = :consumer AND d.mailbox = m.mailbox AND d.seq = m.seq
-WHERE m.mailbox = :mailbox AND m.seq > :cursor
+WHERE m.mailbox = :mailbox
+    AND m.seq > coalesce((SELECT seq FROM cursors WHERE consumer = :consumer AND mailbox = :mailbox), 0)
     AND (:channel = '' OR m.channel = :channel) AND m.n > :after
     AND (CAST(:only AS TEXT) IS NULL OR m.id IN (SELECT value FROM json_each(:only)))
     AND (:without = '[]' OR m.id NOT IN (SELECT value FROM json_each(:without)))
@@ -128,7 +129,6 @@ def waiting(
         named = asked | {
             "consumer": reader.consumer,
             "mailbox": mailbox,
-            "cursor": cursor_of(connection, reader.consumer, mailbox),
             "after": number,
             "now": now,
         }
@@ -254,7 +254,8 @@ INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, ses
 """
 DELIVERY = (
     "SELECT id, message, consumer, state, surface, session, offered_at, offers, seen_at, evidence, answered_at, "
-    "reason, mailbox, coalesce((SELECT machine FROM daemons d WHERE d.id = deliveries.daemon), '') FROM deliveries"
+    "reason, mailbox, coalesce((SELECT machine FROM daemons d WHERE d.id = deliveries.daemon), ''), daemon "
+    "FROM deliveries"
 )
 OF_CONSUMER = f"{DELIVERY} WHERE consumer = ? AND mailbox = ? AND seq = ?"
 OWN = """
@@ -313,8 +314,8 @@ def _contiguous(cursor: int, finals: Iterable[int]) -> int:
     return cursor
 
 
-def delivery_from(row: Sequence[Any]) -> Delivery:
-    """Build a delivery from the columns of `DELIVERY`."""
+def delivery_from(row: Sequence[Any], daemon: str) -> Delivery:
+    """Build a delivery from the columns of `DELIVERY`, as a daemon sees it."""
     return Delivery(
         id=DeliveryId(row[0]),
         message_id=MessageId(row[1]),
@@ -329,6 +330,7 @@ def delivery_from(row: Sequence[Any]) -> Delivery:
         answered_at=optional_moment(row[10]),
         reason=row[11],
         machine=row[13],
+        daemon="" if row[14] == daemon else row[14],
     )
 
 

@@ -23,6 +23,7 @@ SET_SENDER = """
 INSERT INTO senders (source, sender, trust) VALUES (?, ?, ?)
 ON CONFLICT (source, sender) DO UPDATE SET trust = excluded.trust
 """
+FORGET_SENDER = "DELETE FROM senders WHERE source = ? AND sender = ?"
 SENDERS = "SELECT source, sender, trust FROM senders ORDER BY source, sender"
 SET_MUTE = """
 INSERT INTO mutes (kind, name, until) VALUES (?, ?, ?) ON CONFLICT (kind, name) DO UPDATE SET until = excluded.until
@@ -53,6 +54,12 @@ def set_sender(tx: Transaction, rule: SenderRule) -> None:
     """Store a decision about a sender."""
     tx.execute(SET_SENDER, (rule.source, rule.sender, rule.trust.value))
     tx.note("access", {"source": rule.source, "sender": rule.sender, "trust": rule.trust.value})
+
+
+def forget_sender(tx: Transaction, source: str, sender: str) -> None:
+    """Remove a decision about a sender."""
+    if tx.execute(FORGET_SENDER, (source, sender)).rowcount:
+        tx.note("access", {"source": source, "sender": sender, "trust": None})
 
 
 def senders(connection: SqlConnection) -> list[SenderRule]:
@@ -103,6 +110,10 @@ class SqlPeople:
     async def set_sender(self, rule: SenderRule) -> None:
         """Decide about a sender."""
         await self._writer.run(lambda tx: set_sender(tx, rule))
+
+    async def forget_sender(self, source: str, sender: str) -> None:
+        """Take a decision about a sender back."""
+        await self._writer.run(lambda tx: forget_sender(tx, source, sender))
 
     async def senders(self) -> list[SenderRule]:
         """Return all decisions."""

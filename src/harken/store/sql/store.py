@@ -14,6 +14,7 @@ from harken.clock import Clock
 from harken.store.contract import Changes
 from harken.store.contract.health import DAEMONS, DaemonReport, StoreIdentity
 from harken.store.sql.actions import SqlActions
+from harken.store.sql.approvals import SqlApprovals
 from harken.store.sql.conversations import SqlConversations
 from harken.store.sql.deliveries import SqlDeliveries, release_gone
 from harken.store.sql.events import SqlEvents, identity_of
@@ -74,6 +75,7 @@ class SqlStore:
         self.runs = SqlRuns(writer, readers, holder)
         self.outbox = SqlOutbox(writer, readers, clock, holder)
         self.questions = SqlQuestions(writer, readers)
+        self.approvals = SqlApprovals(writer, readers, holder.daemon)
         self.conversations = SqlConversations(writer, readers)
         self.tasks = SqlTasks(writer, readers, holder)
         self.tokens = SqlTokens(writer, readers)

@@ -1,17 +1,20 @@
-"""Tokens: what lets other machines in, and which machine each is bound to."""
+"""Tokens: what lets programs and other machines in, what each may do, and which machine it is bound to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
+
 from harken.errors import Conflict, Forbidden, NotFound
 from harken.model import timestamp
-from harken.store.contract.tokens import Token
+from harken.store.contract.tokens import Token, TokenScope
 from harken.store.sql.transaction import (
     Readers,
     SqlConnection,
     Transaction,
+    encode_json,
     from_micros,
     optional_micros,
     optional_moment,
@@ -19,8 +22,8 @@ from harken.store.sql.transaction import (
 )
 from harken.store.sql.writer import Writer
 
-COLUMNS: Final = "id, name, kind, made_at, expires_at, revoked_at, used_at, used_from, bound_to"
-INSERT: Final = "INSERT INTO tokens (id, name, kind, made_at, expires_at, digest) VALUES (?, ?, ?, ?, ?, ?)"
+COLUMNS: Final = "id, name, kind, made_at, expires_at, revoked_at, used_at, used_from, bound_to, scope"
+INSERT: Final = "INSERT INTO tokens (id, name, kind, made_at, expires_at, digest, scope) VALUES (?, ?, ?, ?, ?, ?, ?)"
 IN_FORCE: Final = f"""
 SELECT {COLUMNS} FROM tokens
 WHERE name = ? AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)
@@ -28,9 +31,12 @@ WHERE name = ? AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)
 BY_DIGEST: Final = f"SELECT {COLUMNS} FROM tokens WHERE digest = ?"
 BY_ID: Final = f"SELECT {COLUMNS} FROM tokens WHERE id = ?"
 ALL: Final = f"SELECT {COLUMNS} FROM tokens ORDER BY made_at, id"
+RETIRE: Final = """
+UPDATE tokens SET digest = 'ended ' || id WHERE digest = ? AND (revoked_at IS NOT NULL OR expires_at <= ?)
+"""
 USE: Final = "UPDATE tokens SET used_at = ?, used_from = ?, bound_to = ? WHERE id = ?"
 REVOKE: Final = "UPDATE tokens SET revoked_at = ? WHERE id = ?"
-NEW_ONE: Final = "Make a new one on the main machine: harken token new NAME --kind machine"
+NEW_ONE: Final = "Make a new one on the main machine: harken token new"
 
 
 def add(tx: Transaction, token: Token, digest: bytes) -> Token:
@@ -39,10 +45,16 @@ def add(tx: Transaction, token: Token, digest: bytes) -> Token:
         raise Conflict(
             f"There is a token {token.name!r} already.", f"Choose another name, or: harken token revoke {token.name}"
         )
+    # Of a subject that an issuer vouches for, what stands for its secret is always the same.
+    tx.execute(RETIRE, (digest.hex(), tx.now_micros))
+    if find(tx.connection, digest) is not None:
+        raise Conflict("There is a token for the same holder already.", "See it: harken token list")
     expires = optional_micros(token.expires_at)
-    tx.execute(INSERT, (token.id, token.name, token.kind, tx.now_micros, expires, digest.hex()))
+    scope = _scope_json(token.scope)
+    row = (token.id, token.name, token.kind, tx.now_micros, expires, digest.hex(), encode_json(scope) if scope else "")
+    tx.execute(INSERT, row)
     until = None if token.expires_at is None else timestamp(token.expires_at)
-    tx.note("token", {"token": token.name, "change": "made", "of": token.kind, "expires_at": until})
+    tx.note("token", {"token": token.name, "change": "made", "of": token.kind, "expires_at": until, **scope})
     return _stored(tx.connection, token.id)
 
 
@@ -62,7 +74,7 @@ def use(tx: Transaction, identifier: str, machine: str, address: str) -> Token:
     if token.bound_to not in ("", machine):
         raise Forbidden("This token belongs to another machine.", NEW_ONE)
     tx.execute(USE, (tx.now_micros, address, machine, identifier))
-    if not token.bound_to:
+    if machine and not token.bound_to:
         tx.note("token", {"token": token.name, "change": "bound", "machine": machine, "from": address})
     return _stored(tx.connection, identifier)
 
@@ -100,7 +112,19 @@ def _token(row: Sequence[Any]) -> Token:
         used_at=optional_moment(row[6]),
         used_from=row[7],
         bound_to=row[8],
+        scope=msgspec.json.decode(row[9], type=TokenScope) if row[9] else None,
     )
+
+
+def _scope_json(scope: TokenScope | None) -> dict[str, Any]:
+    if scope is None:
+        return {}
+    return {
+        "may": sorted(scope.may),
+        "mailboxes": list(scope.mailboxes),
+        "consumer": scope.consumer,
+        "trust": scope.trust.value if scope.trust else None,
+    }
 
 
 class SqlTokens:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
@@ -22,6 +22,11 @@ from harken.automation import ActionState, Mode, Outcome
 from harken.errors import NotFound
 from harken.model import (
     WATCH,
+    Approval,
+    ApprovalChoice,
+    ApprovalId,
+    ApprovalRequest,
+    ApprovalState,
     Attention,
     Consumer,
     Mailbox,
@@ -38,6 +43,7 @@ from harken.store.contract.automation import CONFIRM_EXPIRES
 from harken.store.contract.events import RECOVERY
 from harken.store.journal import JournalLine, number_of
 from harken.store.sql import (
+    approvals,
     conversations,
     enrollment,
     messages,
@@ -248,12 +254,12 @@ class Rebuild:
                 _decide(tx, said)
             case "task":
                 self._task(tx, said)
-            case "settled":
-                tx.execute(questions.SETTLE, (said["message_id"],))
-            case "triage" | "sorted":
+            case "settled" | "triage" | "sorted":
                 _sort(tx, said)
             case "judged" | "action" | "run" | "paused" | "resumed" | "rules":
                 _react(tx, said)
+            case "approval":
+                _approve(tx, said)
             case "pruned":
                 self._absent += _prune(tx, said)
             case _:
@@ -338,6 +344,8 @@ def message_of(record: Mapping[str, Any], upstream_id: str) -> Message:
 
 def _decide(tx: Transaction, said: Mapping[str, Any]) -> None:
     match said["kind"]:
+        case "access" if said["trust"] is None:
+            tx.execute(people.FORGET_SENDER, (said["source"], said["sender"]))
         case "access":
             tx.execute(people.SET_SENDER, (said["source"], said["sender"], Trust(said["trust"]).value))
         case "muted":
@@ -353,6 +361,9 @@ def _decide(tx: Transaction, said: Mapping[str, Any]) -> None:
 
 
 def _sort(tx: Transaction, said: Mapping[str, Any]) -> None:
+    if said["kind"] == "settled":
+        tx.execute(questions.SETTLE, (said["message_id"],))
+        return
     if said["kind"] == "sorted":
         conversations.sort_seen(tx)
         return
@@ -446,6 +457,26 @@ def _react(tx: Transaction, said: Mapping[str, Any]) -> None:
             tx.execute(rules.KEEP_TEXT, ("",))
         case kind:
             tx.execute(PAUSED, (kind == "paused",))
+
+
+def _approve(tx: Transaction, said: Mapping[str, Any]) -> None:
+    approval, at, change = ApprovalId(_text(said["approval"])), tx.now, said["change"]
+    if change == "asked":
+        needed = said[RECOVERY]
+        request = msgspec.convert(needed["request"], ApprovalRequest)
+        found = Approval(id=approval, request=request, asked_at=at, expires_at=_moment(needed["expires_at"]))
+        approvals.insert(tx, found)
+        return
+    found = approvals.find_exactly(tx.connection, approval)
+    if change == "shown":
+        found = replace(found, shown=(*found.shown, _text(said["surface"])))
+    elif change == "answered":
+        choice, by = ApprovalChoice(said["choice"]), _text(said["by"])
+        answer = {"choice": choice, "answered_by": by, "through": _text(said["through"]), "reason": said["reason"]}
+        found = replace(found, state=ApprovalState.ANSWERED, answered_at=at, **answer)
+    else:
+        found = replace(found, state=ApprovalState(change), ended_at=at, because=_text(said["because"]))
+    approvals.update(tx, found)
 
 
 def _judge(tx: Transaction, said: Mapping[str, Any]) -> None:

@@ -167,6 +167,7 @@ NUMBERED: Final[Mapping[str, str]] = {
     "tasks": "n",
     "actions": "n",
     "runs": "n",
+    "approvals": "n",
     "events": "n",
 }
 KEYED: Final[Mapping[str, str]] = {
@@ -189,7 +190,7 @@ KEYED: Final[Mapping[str, str]] = {
 }
 ADDED: Final = (
     *("dedup", "checkpoints", "cursors", "senders", "mutes", "task_links", "rule_windows", "rule_counts"),
-    *("tasks", "actions", "runs", "put_away"),
+    *("tasks", "actions", "runs", "approvals", "put_away"),
 )
 OF_MESSAGES: Final = ("deliveries", "outbox", "questions", "verdicts")
 _NUMBERS: Final = frozenset(NUMBERED.items())

@@ -27,7 +27,7 @@ from harken.model import SenderRule, Trust
 from harken.store.contract.health import StoreIdentity
 from harken.store.identity import StoreTraces, read_identity
 from harken.store.journal import count_synced, every_line, find_end
-from harken.store.sql import actions, people, runs
+from harken.store.sql import actions, approvals, people, runs
 from harken.store.sql.events import MOVED_TO, identity_of, last
 from harken.store.sql.transaction import Transaction
 from harken.store.sqlite.connection import (
@@ -131,6 +131,7 @@ def last_event(database: Path) -> int:
 MAY_HAVE_LEFT: Final = "It waited to leave when {moment}, and may have left since."
 MAY_HAVE_RUN: Final = "it was queued when {moment}, and may have run since"
 MAY_BE_ANSWERED: Final = "it waited for your answer when {moment}, and may have run since"
+MAY_BE_OBEYED: Final = "it was asked before {moment}, and its host decided by itself"
 RAN: Final = "it ran when {moment}; how it ended is not known here"
 BACKED_UP: Final = "the backup was taken"
 LOST: Final = "the database was lost"
@@ -161,8 +162,8 @@ def hold(database: Path, moment: str = BACKED_UP) -> HeldWork:
     """Hold back what a copy that is to be used would do again, and bring it to the newest schema before.
 
     One transaction; doing it twice holds nothing back the second time. Queued replies become `parked`, queued actions
-    `refused`, questions `expired`, runs `interrupted`. What rules have not judged by then they do not judge. Journals
-    `parked`, `action` and `run`.
+    `refused`, questions `expired`, approvals `withdrawn`, runs `interrupted`. What rules have not judged by then they
+    do not judge. Journals `parked`, `action`, `approval` and `run`.
     """
     with translated():
         prepare_file(database)
@@ -176,6 +177,7 @@ def hold(database: Path, moment: str = BACKED_UP) -> HeldWork:
                 runs=_end_runs(tx, moment),
                 unjudged=unjudged,
             )
+            approvals.withdraw_all(tx, MAY_BE_OBEYED.format(moment=moment))
             tx.execute(SKIP)
             connection.execute("COMMIT")
     return held

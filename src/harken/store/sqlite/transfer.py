@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
-from harken.errors import Unavailable
+from harken.errors import HarkenError, Unavailable
 from harken.store.contract.health import StoreIdentity
 from harken.store.sql.events import MOVED_TO, identity_of, last
 from harken.store.sql.transaction import SqlConnection
@@ -33,8 +33,8 @@ ROWS_AT_ONCE: Final = 2_000
 MARK: Final = "UPDATE identity SET moved_to = '{}'"
 NOT_INDEXED: Final = "UPDATE progress SET value = 0 WHERE name = 'indexed'"
 # What belonged to the one daemon of a file belongs to that of its home, among several; and the other way round.
-HELD: Final = frozenset({"deliveries", "events"})
-CLAIMED: Final = frozenset({"deliveries", "outbox"})
+HELD: Final = frozenset({"deliveries", "events", "approvals"})
+CLAIMED: Final = frozenset({"deliveries", "outbox", "approvals"})
 PRESENT: Final = "daemons"  # those that have this store open have not opened the copy
 COUNTED: Final = ("messages", "deliveries", "mailboxes", "events", "tasks", "outbox", "actions", "runs")
 _MODULUS: Final = 1 << 128
@@ -225,6 +225,15 @@ def contents_of_file(database: Path) -> StoreContents | None:
     sqlite.refuse_other_schema(database)
     with reading_file(database) as end:
         return contents_of(end.connection)
+
+
+def is_unused(database: Path) -> bool:
+    """Whether there is a store in a file in which nothing ever happened."""
+    try:
+        found = contents_of_file(database)
+    except HarkenError:
+        return False
+    return found is not None and found.is_empty
 
 
 @contextmanager
