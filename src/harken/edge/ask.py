@@ -20,6 +20,7 @@ else:
 
 MAX_PAYLOAD, CHUNK = 1 << 20, 1 << 16
 SILENT_SECONDS, ANSWER_SECONDS = 0.5, 5.0
+PERSON_SECONDS = 24 * 3600.0  # a person is waited for as long as the host lets its hook live
 
 
 def main() -> None:
@@ -39,7 +40,7 @@ def ask(arguments: list[str]) -> int:
     if option != "--home" or ("--bell" in arguments and not is_ringing(home, host)):
         return 0
     sock, token = dial(home)
-    sock.settimeout(ANSWER_SECONDS)
+    sock.settimeout(PERSON_SECONDS if moment == "ask" else ANSWER_SECONDS)
     payload = read_input()
     names = HOOK_VARIABLES
     if "--variables" in arguments:  # of a host that is not in the table

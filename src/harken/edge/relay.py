@@ -28,7 +28,7 @@ else:
 FULL, CHUNK = 1 << 20, 1 << 16  # a buffer of FULL bytes stops the side that fills it
 MAX_SENDS = 3  # a request that ends the daemon each time is not sent for ever
 MAX_EARLY = 16  # lines relayed unread before the first answer
-FIRST_WAIT, SHORT_WAIT, LONG_WAIT = 0.01, 0.2, 30.0
+FIRST_WAIT, SHORT_WAIT, AWAY_WAIT, LONG_WAIT = 0.01, 0.2, 4.0, 30.0
 PARSE_ERROR, INVALID_REQUEST, UNAVAILABLE = -32700, -32600, -32000
 MAX_WAITING, MAX_WAITING_BYTES = 1024, 2 * MAX_LINE  # requests without an answer
 MAX_KEY = 256  # of a request that is only noted as cancelled
@@ -328,9 +328,11 @@ class Edge:
         self._hang_up()
         error = fields(codec.read(line).get("error"))
         message = str(error.get("message", "Harken's daemon refused the connection"))
-        self._give_up(message, str(error.get("hint", "")), str(error.get("code", "refused")))
+        code = str(error.get("code", "refused"))
+        self._give_up(message, str(error.get("hint", "")), code)
         self._is_refused = True
-        self._next_try = monotonic() + min(2.0**self._refusals, 2 * LONG_WAIT)
+        # What is only away, such as the main daemon of a satellite, may be back any moment.
+        self._next_try = monotonic() + min(2.0**self._refusals, AWAY_WAIT if code == "unavailable" else 2 * LONG_WAIT)
         self._refusals = min(self._refusals + 1, 10)
 
     def _hang_up(self) -> None:

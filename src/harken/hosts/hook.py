@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-from harken.sessions.events import HookEvent, HookMoment
-from harken.sessions.turns import holds
+from harken.model import ApprovalChoice, ApprovalRequest
+from harken.sessions.turns import HookEvent, HookMoment, holds
 
 
 class Voice(StrEnum):
@@ -99,7 +100,6 @@ class HookAdapter:
             prompt=payload_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
             transcript=payload_text(payload, self.transcript_key),
             is_subagent=bool(payload.get(self.subagent_key)),
-            is_continued=payload.get("stop_hook_active") is True,
         )
 
     def answer(self, moment: HookMoment, text: str) -> HookAnswer:
@@ -114,6 +114,48 @@ class HookAdapter:
         """Return what to print without a text; `watch` is the session's bell, for hosts that watch a file."""
         del moment, watch
         return SILENCE
+
+
+ASK: Final = "ask"
+"""The moment of a hook that waits for an approval; no moment of a turn."""
+
+
+class ApprovalAdapter:
+    """How one host asks before a tool is used, and takes the answer. Implemented once per host, as a value.
+
+    What it cannot read it leaves to the host: its own question stays.
+    """
+
+    patience: ClassVar[timedelta] = timedelta(hours=12)  # how long the host waits
+    shows_state: ClassVar[bool] = False  # whether `is_asking` can tell anything
+
+    def question(self, payload: Mapping[str, object], hello: Hello) -> ApprovalRequest | None:
+        """Return what a payload asks, with the host's own id of the conversation as its session; None: nothing."""
+        raise NotImplementedError
+
+    def answer(self, payload: Mapping[str, object], choice: ApprovalChoice, reason: str) -> HookAnswer:
+        """Return what the host is given for an answer of the person."""
+        raise NotImplementedError
+
+    def pid(self, hello: Hello) -> int:
+        """Return the host's process, where a program beside it names it; 0: found by ancestry."""
+        del hello
+        return 0
+
+    def is_asking(self, payload: Mapping[str, object], hello: Hello) -> bool | None:
+        """Whether the host still shows its own question; None where that cannot be told. May read a small file."""
+        del payload, hello
+        return None
+
+    def evidence(self, payload: Mapping[str, object], choice: ApprovalChoice, record: Sequence[bytes]) -> str:
+        """Return what in the host's record shows that it did what was answered; empty for nothing."""
+        del payload, choice, record
+        return ""
+
+    def record(self, payload: Mapping[str, object]) -> str:
+        """Return the path of the host's record of the conversation; empty where there is none."""
+        del payload
+        return ""
 
 
 def payload_text(payload: Mapping[str, object], key: str) -> str:

@@ -12,12 +12,13 @@ it starts: those that people set, and those that an editor puts into every termi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from dataclasses import dataclass, fields
+from types import MappingProxyType, UnionType
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 if TYPE_CHECKING:  # the command line reads the facts, and imports nothing else until a verb is run
     from harken.hosts.connect.plan import Connector
-    from harken.hosts.hook import HookAdapter, HookSample
+    from harken.hosts.hook import ApprovalAdapter, HookAdapter, HookSample
     from harken.hosts.trial_recipe import TrialRecipe
     from harken.hosts.wake import HostWaker, PushChannel
     from harken.runs.sandbox import Sandbox
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # the command line reads the facts, and imports nothing else 
 _LOG_PING: Final = "log ping"
 _PULL_SURFACES: Final = ("tool", _LOG_PING, "resource")
 LATE: Final = 100
+RESERVED: Final = frozenset({"watch", "rules", "you"})  # the last is how the first is shown
 
 RecordReader = Callable[[Sequence[bytes], Collection[str]], Collection[str]]
 """Returns which of some delivery ids the lines of a host's own record of a conversation prove."""
@@ -130,12 +132,32 @@ class Host:
     interactive: InteractiveCommand | None = None
     hooks: Callable[[], HookAdapter] | None = None  # `connect` gives it some: what waits is handed to it
     samples: Callable[[], Sequence[HookSample]] | None = None  # of what its hooks send
+    approvals: Callable[[], ApprovalAdapter] | None = None  # its questions can be answered from elsewhere
     connector: Callable[[], Connector] | None = None
     sandbox: Callable[[], Sandbox] | None = None
     transcript: Callable[[], RecordReader] | None = None
     waker: Callable[[], Callable[[], HostWaker]] | None = None  # makes one for a daemon
     channel: Callable[[], PushChannel] | None = None
     trial: Callable[[], TrialRecipe] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a declaration with a field of the wrong type: another package's may not be type-checked."""
+        for each in fields(self):
+            value, kind = getattr(self, each.name), _KINDS.get(each.name) or type(each.default)
+            is_part = kind is type(None)
+            if is_part and not (value is None or callable(value)):
+                self._refuse(each.name, "callable")
+            elif not is_part and not isinstance(value, kind):
+                self._refuse(each.name, getattr(kind, "__name__", str(kind)))
+            elif isinstance(value, tuple | frozenset) and not all(isinstance(word, str) for word in value):
+                self._refuse(each.name, f"{type(value).__name__} of str")
+        if not _is_word(self.name):
+            self._refuse("name", "word of letters a to z, digits and hyphens that Harken does not use itself")
+        if not all(map(_is_word, self.aliases)):
+            self._refuse("aliases", "tuple of such words")
+
+    def _refuse(self, field: str, needed: str) -> NoReturn:
+        raise TypeError(f"{field} of a Host has to be a {needed}, and is {getattr(self, field)!r:.60}")
 
     @property
     def has_hooks(self) -> bool:
@@ -146,6 +168,18 @@ class Host:
     def modern_surfaces(self) -> tuple[str, ...]:
         """The surfaces on a 2026-07-28 connection, which has no unasked notifications."""
         return tuple(surface for surface in self.surfaces if surface != _LOG_PING)
+
+
+# The types of fields that have no default, or one of another type.
+_KINDS: Final[Mapping[str, type | UnionType]] = MappingProxyType(
+    {"name": str, "title": str, "interactive": InteractiveCommand | None, "waiting_shell": WaitingShell | None}
+)
+
+
+def _is_word(text: str) -> bool:
+    """Whether a text can be a part of commands and of names of files, and is no other reader's name."""
+    is_plain = text.isascii() and text.replace("-", "").isalnum() and text == text.lower()
+    return is_plain and not text.startswith("-") and text not in RESERVED
 
 
 GENERIC: Final = Host(name="generic", title="any other client")

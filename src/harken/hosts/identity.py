@@ -9,13 +9,12 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Final
 
-from harken.hosts.host import GENERIC, Host
+from harken.hosts.host import GENERIC, RESERVED, Host
 from harken.model import Consumer, SessionKey
 
 if TYPE_CHECKING:
     from harken.hosts.hook import Hello
 
-RESERVED: Final = frozenset({"watch", "rules", "you"})  # the last is how the first is shown
 MAX_NAME: Final = 56
 MAX_NATIVE: Final = 128
 
@@ -29,21 +28,27 @@ def consumer_of(host: Host, client_name: str, override: str = "") -> Consumer:
     return Consumer(f"{name}-agent" if name in RESERVED else name)
 
 
-def session_key(host: Host, hello: Hello) -> SessionKey:
+def session_key(host: Host, hello: Hello, satellite: str = "") -> SessionKey:
     """Return the key of the session behind an edge; the connection itself where the host names none."""
+    at = _at(satellite)
     # A second edge of the same process that reads under another name is a session of its own.
     apart = f"/{_slug(hello.consumer)}" if hello.consumer else ""
     if host.keys_by_process and hello.ppid > 1:
-        return SessionKey(f"{host.name}:{hello.ppid}{apart}")
+        return SessionKey(f"{host.name}:{hello.ppid}{apart}{at}")
     own = hello.env.get(host.session_variable, "") if host.session_variable else ""
-    return SessionKey(f"{host.name}:{own}{apart}" if own else f"edge:{hello.edge}")
+    return SessionKey(f"{host.name}:{own}{apart}{at}" if own else f"edge:{hello.edge}")
 
 
-def hook_key(host: Host, native: str, pid: int) -> SessionKey:
+def hook_key(host: Host, native: str, pid: int, satellite: str = "") -> SessionKey:
     """Return the key of the session that a hook speaks for."""
     if (host.keys_by_process or not native) and pid > 1:
-        return SessionKey(f"{host.name}:{pid}")
-    return SessionKey(f"{host.name}:{native[:MAX_NATIVE]}")
+        return SessionKey(f"{host.name}:{pid}{_at(satellite)}")
+    return SessionKey(f"{host.name}:{native[:MAX_NATIVE]}{_at(satellite)}")
+
+
+def _at(satellite: str) -> str:
+    """Return what tells the sessions of a satellite apart: processes of two machines may have the same number."""
+    return f"@{satellite}" if satellite else ""
 
 
 def _slug(name: str) -> str:

@@ -160,7 +160,7 @@ def _found() -> _FoundHosts:
         offered = load_plugin(entry, Host)
         if isinstance(offered, BrokenPlugin):
             broken.append(offered)
-        elif twice := [word for word in (offered.name, *offered.aliases) if word in taken]:
+        elif twice := [word for word in (offered.name, *offered.aliases) if word in (*taken, GENERIC.name)]:
             broken.append(BrokenPlugin(entry, f"there is a host called {twice[0]} already"))
         else:
             taken.update(dict.fromkeys((offered.name, *offered.aliases), offered))

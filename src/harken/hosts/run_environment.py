@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from harken.errors import HarkenError, UserError
-from harken.git.command import NOWHERE, VARIABLES
-from harken.git.repository import risky_settings
+from harken.git import NOWHERE, VARIABLES, risky_settings
 from harken.hosts import edit_guard, shell_guard
 from harken.hosts.connect.edits import json_value
 from harken.hosts.connect.files import read

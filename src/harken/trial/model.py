@@ -28,7 +28,7 @@ from typing import Final, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from harken.clock import Clock, SystemClock
-from harken.trial import anthropic, google, openai_chat, openai_responses
+from harken.trial import anthropic, google, openai
 from harken.trial.exchange import PLAIN_JSON, ModelAnswer, ModelRequest, Script, compact, in_order, resolve
 
 MAX_BYTES: Final = 64 << 20
@@ -53,8 +53,8 @@ class _ModelRoute:
 _ROUTES: Final[Mapping[str, _ModelRoute]] = {
     "/v1/messages": _ModelRoute(anthropic.asked, anthropic.answer),
     "/v1/messages/count_tokens": _ModelRoute(anthropic.asked, anthropic.answer, anthropic.count),
-    "/v1/chat/completions": _ModelRoute(openai_chat.asked, openai_chat.answer),
-    "/v1/responses": _ModelRoute(openai_responses.asked, openai_responses.answer),
+    "/v1/chat/completions": _ModelRoute(openai.chat_asked, openai.chat_answer),
+    "/v1/responses": _ModelRoute(openai.responses_asked, openai.responses_answer),
 }
 
 

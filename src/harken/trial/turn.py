@@ -21,7 +21,7 @@ from harken.errors import Unavailable
 from harken.hosts.hook import HookAdapter
 from harken.hosts.host import Host
 from harken.hosts.trial_recipe import TrialRecipe
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 from harken.trial.exchange import ModelAnswer, ModelRequest, resolve, side
 from harken.trial.model import HeldRequests, MockModel, Predicate, RequestGate
 from harken.trial.outcome import (

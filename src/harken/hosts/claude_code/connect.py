@@ -301,6 +301,8 @@ def _notes(place: InstallTarget, scope: _Scope, asked: Path | None) -> Sequence[
         "Messages arrive between tool calls, with a prompt and at the end of a turn, and wake an idle session.",
         f"Not needed: sessions started with `{_CHANNEL} plugin:{plugin_id(place)}` hear the claude channel too.",
     ]
+    if place.has_approvals:
+        notes.append("What Claude Code asks before it uses a tool is shown in Harken too, and the first answer counts.")
     if scope.project is not None:
         notes.append(f"Only sessions in {scope.project} are connected, by {scope.settings}, which git does not track.")
     if scope.project != asked:

@@ -164,6 +164,7 @@ class ClaudeCodeSandbox(Sandbox):
                 *servers,
             ),
             is_turn_limited=True,
+            keys=(home / ".credentials.json", home / "settings.json"),
         )
 
     def transcript(self) -> OutputReader:

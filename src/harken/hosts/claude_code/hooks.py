@@ -1,9 +1,9 @@
 """Claude Code's hooks: its JSON as an `HookEvent`, and a text as the JSON that it passes on to its model.
 
-Pure. Its model is told to take what hooks say as feedback from the user, so the frame around each text, which names its
-sender and what it is to be treated as, matters here more than elsewhere; unknown senders do not come this way. What the
-bell brings is marked by Claude Code itself as not from the user. A wake also runs the prompt hook, with its text as
-prompt.
+Pure, but for a look at the small file in which a session says what it is doing. Its model is told to take what hooks
+say as feedback from the user, so the frame around each text, which names its sender and what it is to be treated as,
+matters here more than elsewhere; unknown senders do not come this way. What the bell brings is marked by Claude Code
+itself as not from the user. A wake also runs the prompt hook, with its text as prompt.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from harken.hosts.hook import (
     SILENCE,
+    ApprovalAdapter,
     Hello,
     HookAdapter,
     HookAnswer,
@@ -25,8 +28,10 @@ from harken.hosts.hook import (
     above_an_answer,
     hook_sample,
     payload_text,
+    record_entry,
 )
-from harken.sessions.events import HookEvent, HookMoment
+from harken.model import ApprovalChoice, ApprovalRequest, SessionKey
+from harken.sessions.turns import HookEvent, HookMoment
 
 EVENTS: Final[Mapping[HookMoment, str]] = MappingProxyType(
     {
@@ -102,6 +107,112 @@ def _pid(value: str) -> int:
     return int(value) if value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS else 0
 
 
+ASKS: Final = "PermissionRequest"
+ASK_SECONDS: Final = 3_600
+_OWN_DIALOGS: Final = frozenset({"AskUserQuestion", "ExitPlanMode"})  # answered by more than yes or no
+_RULES: Final = "addRules"
+_MAX_STATE_BYTES: Final = 64 * 1024
+_WAITING: Final = "waiting"
+
+
+class ClaudeCodeApprovals(ApprovalAdapter):
+    """What Claude Code asks by its hook `PermissionRequest`, which names neither the request nor the call.
+
+    The dialog stays on its screen. A No there ends the hook; a Yes is seen in the file in which Claude Code says what a
+    session is doing. What the hook prints after that changes nothing.
+    """
+
+    shows_state = True
+    patience = timedelta(seconds=ASK_SECONDS - 10)  # so that it is over here before the host ends the hook
+
+    def question(self, payload: Mapping[str, object], hello: Hello) -> ApprovalRequest | None:
+        """Return what is asked; None for what is not understood, and for dialogs of another kind."""
+        tool, arguments = payload_text(payload, "tool_name"), payload.get("tool_input")
+        native = payload_text(payload, "session_id")
+        is_this = payload_text(payload, "hook_event_name") == ASKS and "COPILOT_CLI" not in hello.env
+        if not (is_this and native and tool and isinstance(arguments, dict)) or tool in _OWN_DIALOGS:
+            return None
+        rules = _rules(payload)
+        choices = (ApprovalChoice.ONCE, *([ApprovalChoice.ALWAYS] if rules else []), ApprovalChoice.NO)
+        return ApprovalRequest(
+            host="claude-code",
+            session=SessionKey(native),
+            tool=tool,
+            arguments=arguments,
+            digest="",
+            folder=payload_text(payload, "cwd") or hello.cwd,
+            choices=choices,
+            always="; ".join(map(_rule_text, rules)),
+            turn=payload_text(payload, "prompt_id"),
+        )
+
+    def answer(self, payload: Mapping[str, object], choice: ApprovalChoice, reason: str) -> HookAnswer:
+        """Return the decision; for `always` with the rules that Claude Code itself has suggested."""
+        decision: dict[str, object] = {"behavior": "allow"}
+        if choice is ApprovalChoice.NO:
+            decision = {"behavior": "deny", "message": reason or REFUSED}
+        elif choice is ApprovalChoice.ALWAYS:
+            decision["updatedPermissions"] = _rules(payload)
+        return HookAnswer(stdout=json.dumps({"hookSpecificOutput": {"hookEventName": ASKS, "decision": decision}}))
+
+    def pid(self, hello: Hello) -> int:
+        """Return the process of the session."""
+        return _pid(hello.env.get("CLAUDE_PID", ""))
+
+    def is_asking(self, payload: Mapping[str, object], hello: Hello) -> bool | None:
+        """Whether the session waits for its person, as its own file says."""
+        transcript, pid = self.record(payload), self.pid(hello) or hello.ppid
+        if not transcript or pid <= 1:
+            return None
+        try:
+            with (Path(transcript).parents[2] / "sessions" / f"{pid}.json").open("rb") as file:
+                said = record_entry(file.read(_MAX_STATE_BYTES)).get("status")
+        except (OSError, IndexError, ValueError):
+            return None
+        return said == _WAITING if isinstance(said, str) else None
+
+    def evidence(self, payload: Mapping[str, object], choice: ApprovalChoice, record: Sequence[bytes]) -> str:
+        """Return the call in the record whose result shows the answer; the last one of this tool with this input."""
+        call, shown = "", ""
+        for entry in map(record_entry, record):
+            for part in _parts(entry):
+                is_call = part.get("type") == "tool_use" and part.get("name") == payload.get("tool_name")
+                if is_call and part.get("input") == payload.get("tool_input"):
+                    call, shown = str(part.get("id")), ""
+                elif call and part.get("type") == "tool_result" and part.get("tool_use_id") == call:
+                    shown = call if (part.get("is_error") is True) == (choice is ApprovalChoice.NO) else ""
+        return f"the result of {shown[:MAX_EVIDENCE]} in its record" if shown else ""
+
+    def record(self, payload: Mapping[str, object]) -> str:
+        """Return the path of the transcript."""
+        return payload_text(payload, "transcript_path")
+
+
+REFUSED: Final = "The user refused this, without a reason."
+MAX_EVIDENCE: Final = 80
+APPROVALS: Final[ApprovalAdapter] = ClaudeCodeApprovals()
+
+
+def _rules(payload: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
+    """Return the rules that Claude Code suggests to allow: no other change of its permissions goes by `always`."""
+    found = payload.get("permission_suggestions")
+    each = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return [one for one in each if one.get("type") == _RULES and one.get("behavior") == "allow" and one.get("rules")]
+
+
+def _rule_text(suggested: Mapping[str, object]) -> str:
+    rules = suggested.get("rules")
+    named = [one for one in rules if isinstance(one, dict)] if isinstance(rules, list) else []
+    texts = [f"{one.get('toolName')}({one.get('ruleContent') or '*'})" for one in named]
+    return f"{', '.join(texts)} in {suggested.get('destination')}"
+
+
+def _parts(entry: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
+    message = entry.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+
+
 _KINDS = frozenset({"user", "attachment"})
 
 
@@ -154,7 +265,6 @@ SAMPLES: Final[Sequence[HookSample]] = (
         HookMoment.STOP,
         {"hook_event_name": "Stop", "stop_hook_active": True, "prompt_id": "a6fd00f3"},
         turn="a6fd00f3",
-        is_continued=True,
     ),
     _sample(HookMoment.END, {"hook_event_name": "SessionEnd", "reason": "prompt_input_exit"}),
     _sample(HookMoment.END, {"hook_event_name": "SessionEnd", "reason": "clear"}, keeps_running=True),

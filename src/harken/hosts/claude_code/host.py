@@ -52,6 +52,7 @@ HOST: Final = Host(
     ),
     hooks=LazyPart("harken.hosts.claude_code.hooks:HOOKS"),
     samples=LazyPart("harken.hosts.claude_code.hooks:SAMPLES"),
+    approvals=LazyPart("harken.hosts.claude_code.hooks:APPROVALS"),
     connector=LazyPart("harken.hosts.claude_code.connect:CONNECTOR"),
     sandbox=LazyPart("harken.hosts.claude_code.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.claude_code.hooks:recorded"),

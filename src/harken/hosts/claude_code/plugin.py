@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Final
 
 from harken import __version__
-from harken.hosts.claude_code.hooks import EVENTS
+from harken.hosts.claude_code.hooks import ASK_SECONDS, ASKS, EVENTS
 from harken.hosts.connect.command import UNASKED, hook_line, mcp_command
 from harken.hosts.connect.plan import InstallTarget
+from harken.hosts.hook import ASK
 from harken.hosts.instructions import SKILLS, Abilities, agent_instructions, skill_text
 from harken.hosts.wake import PushChannel
 from harken.model import Message, timestamp
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 
 HOST: Final = "claude-code"
 PLUGIN: Final = "harken"
@@ -125,6 +126,9 @@ def _hooks(place: InstallTarget) -> Mapping[str, object]:
     hooks["PreToolUse"] = [
         {"matcher": f"^{TOOL_PREFIX}({names})$", "hooks": [{"type": "command", "command": command}]},
     ]
+    if place.has_approvals:
+        asking = {"type": "command", "command": hook_line(place, HOST, ASK), "timeout": ASK_SECONDS}
+        hooks[ASKS] = [{"hooks": [asking]}]
     return hooks
 
 

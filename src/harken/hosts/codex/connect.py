@@ -43,7 +43,7 @@ from harken.hosts.connect.plan import (
     InstallTarget,
 )
 from harken.hosts.instructions import ANY_HOST, Abilities
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 
 _SERVERS: Final = "mcp_servers"
 _HOOK_SECONDS: Final = 10

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from harken.hosts.hook import HookAdapter, HookAnswer, HookSample, Voice, hook_sample
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 
 NAME: Final = "codex"
 
@@ -78,6 +78,6 @@ SAMPLES: Final[Sequence[HookSample]] = (
         HookMoment.TOOL, {"hook_event_name": "PostToolUse", "tool_name": "Bash", "agent_id": "a"}, is_subagent=True
     ),
     _sample(HookMoment.STOP, {"hook_event_name": "Stop", "stop_hook_active": False, "last_assistant_message": "done"}),
-    _sample(HookMoment.STOP, {"hook_event_name": "Stop", "stop_hook_active": True}, is_continued=True),
+    _sample(HookMoment.STOP, {"hook_event_name": "Stop", "stop_hook_active": True}),
     _sample(HookMoment.END, {"hook_event_name": "SessionEnd", "reason": "other"}),
 )

@@ -82,6 +82,7 @@ def apply(
         record = replace(found or ConnectRecord(host=plan.host, project=project), is_whole=False)
         record = replace(record, python=place.python, wake=options.wake, is_for_tasks=place.is_for_tasks)
         shared = shared_blocks(place.harken, record.key)
+        record = replace(record, has_approvals=place.has_approvals)
         record = replace(record, can_tell=place.can_tell, blocks=_blocks(plan, record, shared))
         save(place.harken, record)
         try:

@@ -20,7 +20,7 @@ from typing import Final
 
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.registry import built_in_hosts, host_named
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 
 IN_TASK: Final = "--in-task"
 SERVER: Final = "harken"  # what our MCP server is called in the settings of hosts
@@ -50,11 +50,11 @@ def mcp_command(place: InstallTarget, host: str = "") -> tuple[str, ...]:
     return (place.python, "-I", "-S", script, "--home", str(place.harken), *named)
 
 
-def hook_command(place: InstallTarget, host: str, moment: HookMoment) -> tuple[str, ...]:
+def hook_command(place: InstallTarget, host: str, moment: str) -> tuple[str, ...]:
     """Return the command that asks the daemon on behalf of a hook."""
     script = str(place.edge / "hook.py")
     named = _named_variables(host, host_named(host).hook_variables)
-    return (place.python, "-I", "-S", script, "--home", str(place.harken), host, moment.value, *named)
+    return (place.python, "-I", "-S", script, "--home", str(place.harken), host, f"{moment}", *named)
 
 
 def _named_variables(host: str, variables: Sequence[str]) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def _named_variables(host: str, variables: Sequence[str]) -> tuple[str, ...]:
     return () if is_known else ("--variables", ",".join(variables))
 
 
-def hook_line(place: InstallTarget, host: str, moment: HookMoment, *, is_in_task: bool = False) -> str:
+def hook_line(place: InstallTarget, host: str, moment: str, *, is_in_task: bool = False) -> str:
     """Return the line that `connect` writes into a host's settings: for `sh`, or where there is none, one command.
 
     With `is_in_task` it is silent in sessions that are in no task's folder.
@@ -71,10 +71,10 @@ def hook_line(place: InstallTarget, host: str, moment: HookMoment, *, is_in_task
     command = (*hook_command(place, host, moment), *([IN_TASK] if is_in_task else []))
     if not place.has_shell:
         # The script itself looks at the bell then: dearer, but there is nothing cheaper to do it.
-        return list2cmdline([*command, "--bell"] if moment is HookMoment.TOOL else command)
+        return list2cmdline([*command, "--bell"] if moment == HookMoment.TOOL else command)
     # A script that is gone would make the interpreter end with 2, which hosts take for a veto.
     tests = [f"[ -x {shlex.quote(command[0])} ]", f"[ -f {shlex.quote(command[3])} ]"]
-    if moment is HookMoment.TOOL:
+    if moment == HookMoment.TOOL:
         tests.insert(0, f"[ -s {shlex.quote(str(place.harken / 'run' / 'bells' / host))} ]")
     return f"{' && '.join(tests)} || exit 0; exec {shlex.join(command)}"
 

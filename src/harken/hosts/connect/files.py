@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,10 +31,6 @@ class FileState:
     kind: Literal["file", "link", "folder", "other"]
     content: str = ""  # of a file the hash, of a link where it leads
     mode: int = 0
-
-
-Look = Mapping[str, FileState]
-"""What each of some paths is; one that is missing does not exist."""
 
 
 def read(path: Path) -> bytes | None:

@@ -29,6 +29,7 @@ class InstallTarget:
     edge: Path  # the folder with the edge's scripts
     has_shell: bool = True  # hosts run commands with `sh`; False on Windows
     is_for_tasks: bool = False  # the project is a main checkout: only what the host reads from there in its worktrees
+    has_approvals: bool = False  # the person answers elsewhere too what the host asks before it uses a tool
     can_tell: bool = True  # False: the file that agents are told by is the repository's own, and stays as it is
 
 

@@ -64,6 +64,7 @@ class ConnectRecord:
     wake: str = ""
     is_whole: bool = False  # every step was done
     is_for_tasks: bool = False  # a main checkout, connected only as far as tasks in its worktrees need it
+    has_approvals: bool = False  # what the host asks is answered elsewhere too
     can_tell: bool = True  # the file that agents are told by may be written
     blocks: tuple[str, ...] = ()  # files with a marked block that some connection wrote and this one uses
     deeds: tuple[RecordedStep, ...] = ()
@@ -77,7 +78,7 @@ class ConnectRecord:
 
     def place(self, place: InstallTarget) -> InstallTarget:
         """Return a place as far as it was connected there."""
-        return replace(place, is_for_tasks=self.is_for_tasks, can_tell=self.can_tell)
+        return replace(place, is_for_tasks=self.is_for_tasks, has_approvals=self.has_approvals, can_tell=self.can_tell)
 
 
 def key_of(host: str, project: Path | None) -> str:

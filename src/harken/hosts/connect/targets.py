@@ -21,7 +21,7 @@ from harken.hosts.connect.plan import (
     local_place,
 )
 from harken.hosts.connect.record import ConnectRecord, load, records
-from harken.hosts.registry import connector, short, title_of
+from harken.hosts.registry import connector, hosts, short, title_of
 from harken.plugins import PluginFault
 
 
@@ -59,6 +59,7 @@ def _target(connector: Connector, place: InstallTarget, *, is_looking: bool) -> 
     except PluginFault as exc:
         fault = exc
     record = load(place.harken, connector.name, place.project)
+    place = replace(place, has_approvals=record.has_approvals) if record else place
     return ConnectTarget(connector=connector, place=place, found=found, record=record, fault=fault)
 
 
@@ -83,9 +84,13 @@ class ConnectJob:
         return self.error is None and bool(self.plan.steps)
 
 
-def job_of(target: ConnectTarget, wake: str | None, *, is_alone: bool) -> ConnectJob:
-    """Return what is to be done to a host; what is wrong with it is raised when it `is_alone`, else kept."""
+def job_of(target: ConnectTarget, wake: str | None, *, is_alone: bool, has_approvals: bool | None = None) -> ConnectJob:
+    """Return what is to be done to a host; what is wrong with it is raised when it `is_alone`, else kept.
+
+    None for a choice: as it was chosen when the host was connected before.
+    """
     options = _wishes(target, wake)
+    target = _with_approvals(target, choice=has_approvals, is_alone=is_alone)
     try:
         return ConnectJob(target=target, options=options, plan=_plan(target, options))
     except HarkenError as exc:
@@ -107,6 +112,17 @@ def _wishes(target: ConnectTarget, wake: str | None) -> ConnectOptions:
         known = "\n".join(f"{way}: {cost}" for way, cost in {"default": "What comes with it.", **ways}.items())
         raise UserError(f"{title_of(target.connector.name)} has no wake {wake[:40]!r}.", f"There are:\n{known}")
     return ConnectOptions(wake=wake)
+
+
+def _with_approvals(target: ConnectTarget, *, choice: bool | None, is_alone: bool) -> ConnectTarget:
+    """Return a host with what the person chose about its questions, now or when they connected before."""
+    name = target.connector.name
+    can_ask = hosts()[name].approvals is not None
+    if choice and not can_ask and is_alone:
+        able = ", ".join(each for each, host in hosts().items() if host.approvals)
+        raise UserError(f"{title_of(name)} cannot be answered from elsewhere yet.", f"These can: {able}.")
+    has_approvals = can_ask and (target.place.has_approvals if choice is None else choice)
+    return replace(target, place=replace(target.place, has_approvals=has_approvals))
 
 
 def _plan(target: ConnectTarget, options: ConnectOptions) -> ConnectPlan:

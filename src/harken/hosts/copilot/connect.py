@@ -36,7 +36,7 @@ from harken.hosts.connect.plan import (
 )
 from harken.hosts.copilot.hooks import NAME
 from harken.hosts.instructions import ANY_HOST, SKILLS, Abilities, skill_text
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 
 MARKETPLACE: Final = "harken-copilot"
 PLUGIN: Final = "harken"

@@ -134,6 +134,7 @@ class CopilotSandbox(Sandbox):
                 RunFile(f"{_HOME}/mcp-config.json", RunFileKind.FILE, servers_file(work.servers, given)),
                 *_guards(work.tools),
             ),
+            keys=(home / "config.json",),
         )
 
     def transcript(self) -> OutputReader:

@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, HookSample, Voice, hook_sample, printed, record_entry
-from harken.sessions.events import HookMoment
-from harken.sessions.turns import holds
+from harken.sessions.turns import HookMoment, holds
 
 NAME: Final = "copilot-cli"
 
@@ -102,7 +101,6 @@ SAMPLES: Final[Sequence[HookSample]] = (
         HookMoment.STOP,
         {"transcriptPath": "/s/events.jsonl", "stop_hook_active": True},
         transcript="/s/events.jsonl",
-        is_continued=True,
     ),
     _sample(HookMoment.END, {"reason": "user_exit"}),
 )

@@ -20,7 +20,7 @@ from harken.hosts.connect.record import key_of, records
 from harken.hosts.connect.settings_connector import HOOK_NAME, SETTINGS, SettingsConnector, SettingsHook, is_connected
 from harken.hosts.gemini.hooks import CLEARED, EVENTS, NAME
 from harken.hosts.instructions import Abilities
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 
 RULES: Final = f"""\
 # Written by `harken connect gemini`, removed by `harken disconnect gemini`.

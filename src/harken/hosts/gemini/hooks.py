@@ -14,8 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from harken.hosts.hook import Hello, HookAdapter, HookSample, Voice, hook_sample, payload_text, record_entry
-from harken.sessions.events import HookEvent, HookMoment
-from harken.sessions.turns import holds
+from harken.sessions.turns import HookEvent, HookMoment, holds
 
 NAME: Final = "gemini-cli"
 CLEARED: Final = "clear"  # the reason of an end after which the process goes on
@@ -119,9 +118,7 @@ SAMPLES: Final[Sequence[HookSample]] = (
         HookMoment.STOP,
         {"hook_event_name": "AfterAgent", "prompt": "p", "prompt_response": "r", "stop_hook_active": False},
     ),
-    _sample(
-        HookMoment.STOP, {"hook_event_name": "AfterAgent", "prompt": "p", "stop_hook_active": True}, is_continued=True
-    ),
+    _sample(HookMoment.STOP, {"hook_event_name": "AfterAgent", "prompt": "p", "stop_hook_active": True}),
     _sample(HookMoment.END, {"hook_event_name": "SessionEnd", "reason": "exit"}),
     _sample(HookMoment.END, {"hook_event_name": "SessionEnd", "reason": "clear"}, keeps_running=True),
 )

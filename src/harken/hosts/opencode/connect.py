@@ -49,6 +49,7 @@ _PLUGIN: Final = "plugins/harken.js"
 _TOLD: Final = "harken.md"
 _FIRST_LINE: Final = b"// Harken in opencode."
 _BLANK: Final = '"HARKEN_HOME"'
+_CHOICE: Final = '"HARKEN_APPROVALS"'
 _AGAIN: Final = "Run `harken connect opencode` again."
 
 
@@ -82,7 +83,7 @@ class OpencodeConnector(Connector):
         changes, blocks = _telling(place)
         steps = [
             FileEdit(path=file, before=before, after=after, why=why),
-            FileEdit(path=path, before=script, after=plugin_text(place.harken), why="the plugin", is_ours=True),
+            FileEdit(path=path, before=script, after=plugin_text(place), why="the plugin", is_ours=True),
             *changes,
         ]
         return ConnectPlan(host=NAME, steps=steps, notes=tuple(_notes(place)), blocks=blocks)
@@ -108,7 +109,7 @@ class OpencodeConnector(Connector):
         entry = json_value(data, ENTRY, file=file)
         findings = [
             CheckFinding.of(f"{file} names the MCP server", _AGAIN, is_good=entry == _entry(place)),
-            CheckFinding.of(f"{path} is current", _AGAIN, is_good=read(path) == plugin_text(place.harken)),
+            CheckFinding.of(f"{path} is current", _AGAIN, is_good=read(path) == plugin_text(place)),
         ]
         # A copy elsewhere would not find the files that such settings refer to.
         if data is None or entry is None or b"{file:" in data or program is None:
@@ -129,11 +130,12 @@ def settings_file(place: InstallTarget) -> Path:
     return [_folder(place) / _DEFAULT, *own, *ours][-1]
 
 
-def plugin_text(harken: Path) -> bytes:
-    """Return the plugin for a home of Harken's."""
+def plugin_text(place: InstallTarget) -> bytes:
+    """Return the plugin for a home of Harken's, and for what the person chose."""
     text = (files("harken.hosts.opencode") / "files" / "harken.js").read_text(encoding="utf-8")
     # JSON's strings are JavaScript's, and pure ASCII.
-    return text.replace(_BLANK, json.dumps(str(harken)), 1).encode()
+    text = text.replace(_BLANK, json.dumps(str(place.harken)), 1)
+    return text.replace(_CHOICE, json.dumps(place.has_approvals), 1).encode()
 
 
 def _folder(place: InstallTarget) -> Path:
@@ -194,6 +196,8 @@ def _entry(place: InstallTarget) -> Mapping[str, object]:
 def _notes(place: InstallTarget) -> Iterator[str]:
     yield "Conversations that are open now get their messages after opencode is started again."
     yield "An idle conversation is woken by a prompt of the plugin's; one that you reopen, after its first prompt."
+    if place.has_approvals:
+        yield "What opencode asks before it uses a tool is shown in Harken too, and the first answer counts."
     if not (_folder(place) / "node_modules" / "@opencode-ai" / "plugin").exists():
         yield (
             "Where there is a plugin, opencode fetches its package @opencode-ai/plugin from the npm registry, once. If "

@@ -13,8 +13,20 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, HookSample, Voice, hook_sample
-from harken.sessions.events import HookEvent, HookMoment
+from harken.hosts.hook import (
+    SILENCE,
+    ApprovalAdapter,
+    Hello,
+    HookAdapter,
+    HookAnswer,
+    HookSample,
+    Voice,
+    hook_sample,
+    payload_text,
+    printed,
+)
+from harken.model import ApprovalChoice, ApprovalRequest, SessionKey
+from harken.sessions.turns import HookEvent, HookMoment
 
 NAME: Final = "opencode"
 MAX_CHARS: Final = 8_000  # opencode has no limit of its own
@@ -50,6 +62,50 @@ class OpencodeHooks(HookAdapter):
 
 
 HOOKS: Final[HookAdapter] = OpencodeHooks()
+
+
+class OpencodeApprovals(ApprovalAdapter):
+    """What opencode asks, as its event `permission.asked` says it, and the body of its call `reply`."""
+
+    def question(self, payload: Mapping[str, object], hello: Hello) -> ApprovalRequest | None:
+        """Return what is asked; None for what is not understood."""
+        asked, session = payload.get("asked"), payload_text(payload, "session_id")
+        if not isinstance(asked, dict) or not session:
+            return None
+        metadata, patterns, always = asked.get("metadata"), _texts(asked, "patterns"), _texts(asked, "always")
+        native, tool = payload_text(asked, "id"), payload_text(asked, "permission")
+        if not native or not tool or not isinstance(metadata, dict):
+            return None
+        choices = (ApprovalChoice.ONCE, *([ApprovalChoice.ALWAYS] if always else []), ApprovalChoice.NO)
+        return ApprovalRequest(
+            host=NAME,
+            session=SessionKey(session),
+            tool=tool,
+            arguments={**metadata, "patterns": patterns},
+            digest="",
+            folder=payload_text(payload, "cwd") or hello.cwd,
+            choices=choices,
+            always=", ".join(always),
+            turn=payload_text(payload, "turn"),
+            native=native,
+        )
+
+    def answer(self, payload: Mapping[str, object], choice: ApprovalChoice, reason: str) -> HookAnswer:
+        """Return the body of the reply."""
+        del payload
+        reply: dict[str, object] = {"reply": _REPLIES[choice]}
+        return printed(reply | ({"message": reason} if reason else {}))
+
+
+_REPLIES: Final[Mapping[ApprovalChoice, str]] = MappingProxyType(
+    {ApprovalChoice.ONCE: "once", ApprovalChoice.ALWAYS: "always", ApprovalChoice.NO: "reject"}
+)
+APPROVALS: Final[ApprovalAdapter] = OpencodeApprovals()
+
+
+def _texts(asked: Mapping[str, object], key: str) -> list[str]:
+    found = asked.get(key)
+    return [str(each) for each in found] if isinstance(found, list) else []
 
 
 def _results(payload: Mapping[str, object]) -> tuple[str, ...] | None:

@@ -32,6 +32,7 @@ HOST: Final = Host(
     interactive=InteractiveCommand(program="opencode", install="npm install -g opencode-ai", opening=("--prompt",)),
     hooks=LazyPart("harken.hosts.opencode.hooks:HOOKS"),
     samples=LazyPart("harken.hosts.opencode.hooks:SAMPLES"),
+    approvals=LazyPart("harken.hosts.opencode.hooks:APPROVALS"),
     connector=LazyPart("harken.hosts.opencode.connect:CONNECTOR"),
     sandbox=LazyPart("harken.hosts.opencode.headless:SANDBOX"),
     trial=LazyPart("harken.hosts.opencode.headless:TRIAL"),

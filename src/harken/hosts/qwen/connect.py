@@ -19,7 +19,7 @@ from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.connect.settings_connector import SettingsConnector, SettingsHook
 from harken.hosts.instructions import Abilities
 from harken.hosts.qwen.hooks import EVENTS, IDLE, IDLE_EVENT, NAME
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 
 _PREFIX: Final = f"mcp__{SERVER}__"
 _ALLOWED: Final = tuple(f"{_PREFIX}{name}" for name in UNASKED)

@@ -24,7 +24,7 @@ from harken.hosts.hook import (
     hook_sample,
     payload_text,
 )
-from harken.sessions.events import HookEvent, HookMoment
+from harken.sessions.turns import HookEvent, HookMoment
 
 NAME: Final = "qwen-code"
 # After Esc there is no end of a turn, only this; after any other end it says nothing new.
@@ -132,9 +132,7 @@ SAMPLES: Final[Sequence[HookSample]] = (
         {"hook_event_name": "Stop", "stop_hook_active": False, "last_assistant_message": "done"},
         turn="s-1########0",
     ),
-    _sample(
-        HookMoment.STOP, {"hook_event_name": "Stop", "stop_hook_active": True}, turn="s-1########0", is_continued=True
-    ),
+    _sample(HookMoment.STOP, {"hook_event_name": "Stop", "stop_hook_active": True}, turn="s-1########0"),
     _sample(
         HookMoment.STOP,
         {"hook_event_name": "Stop", "agent_id": "general-purpose-1"},

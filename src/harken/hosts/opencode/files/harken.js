@@ -9,12 +9,14 @@ import net from "node:net"
 import path from "node:path"
 
 const HOME = "HARKEN_HOME" // filled in by `harken connect`
+const APPROVALS = "HARKEN_APPROVALS" // whether what opencode asks is answered elsewhere too; filled in like the above
 const HOST = "opencode"
 const ASK_MS = 2000 // the longest that a hook waits for the daemon
 const WAKE_MS = 10000 // the longest that opencode may take to accept a prompt
 const QUIET_MS = 15000 // a daemon that let a hook wait in vain is left alone this long
 const RETRY_MS = [250, 1000, 5000] // between two attempts to listen for wakes; the last one repeats
 const MAX_PROMPT = 32768
+const MAX_DEPTH = 8 // subagents of subagents
 const MAX_BYTES = 1 << 20
 const TOOLS = /(inbox_pull|inbox_read|wait_for_inbound_message|check_inbox)$/
 const DELIVERY = /"delivery_id":\s*"(d-[0-9a-z]{4,40})"/g
@@ -146,6 +148,59 @@ function listen(cwd, conversation, wake) {
   }
 }
 
+// Lets the person answer elsewhere what opencode asks, while it asks in its own window too. `reply` hands the answer to
+// opencode, and resolves to whether it took it. Returns what to call when it was answered here, or is asked no more.
+function askPerson(cwd, payload, reply) {
+  const body = Buffer.from(JSON.stringify({ cwd, ...payload }))
+  let socket
+  let timer
+  let isOver = false
+  let failures = 0
+
+  const again = () => {
+    if (isOver) return
+    timer = setTimeout(open, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)])
+    timer.unref?.()
+  }
+  const answered = async (text, from) => {
+    isOver = true
+    // Without a word the daemon leaves the question to opencode.
+    const isTaken = Boolean(text) && (await reply(JSON.parse(text)).catch(() => false))
+    if (isTaken) from.end("!")
+    else from.destroy()
+  }
+  function open() {
+    let data = Buffer.alloc(0)
+    try {
+      const mine = (socket = dial("hook", cwd, { moment: "ask", payload: body.length }, body))
+      mine.unref?.()
+      mine.on("close", again)
+      mine.on("data", (chunk) => {
+        try {
+          data = Buffer.concat([data, chunk])
+          if (data.length > MAX_BYTES) throw new Error("too long for an answer")
+          const text = answer(data)
+          if (text !== undefined && !isOver) answered(text, mine).catch(() => mine.destroy())
+        } catch {
+          isOver = true
+          mine.destroy()
+        }
+      })
+    } catch {
+      again()
+    }
+  }
+
+  open()
+  return (isHere) => {
+    if (isOver) return // it is our own answer that opencode tells of
+    isOver = true
+    clearTimeout(timer)
+    if (isHere && socket && !socket.destroyed) socket.end("-")
+    else socket?.destroy()
+  }
+}
+
 // Puts a text into a tool's result; says whether there was a place for it.
 function place(output, text) {
   if (typeof output?.output === "string") output.output += `\n\n${text}`
@@ -186,6 +241,7 @@ export const Harken = async ({ client, directory }) => {
   const ask = makeAsk(directory)
   const conversations = new Map() // those that the person is in, by session id
   const children = new Map() // whether a session belongs to a subagent, as far as that is known
+  const asking = new Map() // what opencode asks now, by its id, and how that is called off
   const isOneShot = process.argv.slice(2).includes("run") // it ends when it is idle: nothing to wake
   const isTerminal = /tui[\\/]worker/.test(process.argv[1] ?? "") // shows one conversation at a time
 
@@ -203,6 +259,38 @@ export const Harken = async ({ client, directory }) => {
       children.set(id, Boolean(found.data.parentID))
     }
     return children.get(id)
+  }
+
+  // The conversation of the person that a session belongs to; undefined where that cannot be told.
+  const rootOf = async (id) => {
+    for (let depth = 0; depth < MAX_DEPTH; depth++) {
+      const found = await bounded(client.session.get({ path: { id } }), ASK_MS)
+      if (!found?.data) return undefined
+      if (!found.data.parentID) return id
+      id = found.data.parentID
+    }
+  }
+
+  const reply = async (id, body) => {
+    const url = `/permission/${encodeURIComponent(id)}/reply`
+    const headers = { "content-type": "application/json" }
+    return (await bounded(client._client.post({ url, body, headers }), WAKE_MS))?.data === true
+  }
+
+  const onAsked = async (request) => {
+    if (!APPROVALS || isOneShot || asking.has(request.id)) return
+    let isOver = false
+    asking.set(request.id, () => (isOver = true))
+    const root = await rootOf(request.sessionID)
+    if (isOver) return
+    if (!root) return asking.delete(request.id)
+    const payload = { session_id: root, turn: conversations.get(root)?.turn ?? "", asked: request }
+    asking.set(request.id, askPerson(directory, payload, (body) => reply(request.id, body)))
+  }
+
+  const calledOff = (id, isHere) => {
+    asking.get(id)?.(isHere)
+    asking.delete(id)
   }
 
   // What is told of one conversation is told in order, one after the other.
@@ -291,6 +379,8 @@ export const Harken = async ({ client, directory }) => {
       if (conversation) leave(conversation)
       children.delete(info.id)
     },
+    "permission.asked": onAsked,
+    "permission.replied": ({ requestID }) => calledOff(requestID, true),
     "session.status": ({ sessionID, status }) => {
       const conversation = conversations.get(sessionID)
       if (!conversation) return
@@ -343,6 +433,9 @@ export const Harken = async ({ client, directory }) => {
       close(!text || place(output, text))
     }),
 
-    dispose: safely(() => bounded(Promise.all([...conversations.values()].map(leave)), ASK_MS)),
+    dispose: safely(() => {
+      for (const id of [...asking.keys()]) calledOff(id, false)
+      return bounded(Promise.all([...conversations.values()].map(leave)), ASK_MS)
+    }),
   }
 }

@@ -1,7 +1,7 @@
-"""OpenAI Responses: what a request holds, and how an answer is written. Pure; see `exchange` for the words.
+"""OpenAI's two protocols, Chat Completions and Responses: what a request holds, and how an answer is written.
 
-Codex groups the tools of an MCP server under a namespace. For some models it names tools in an item of the input only,
-and wraps all of them in one that takes a program.
+Pure; see `exchange` for the words. Codex speaks Responses: it groups the tools of an MCP server under a namespace, for
+some models names tools in an item of the input only, and wraps all of them in one that takes a program.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ from harken.trial.exchange import (
     ModelTool,
     compact,
     events,
+    lines,
     row,
     table,
     texts,
     word,
 )
 
-NAME: Final = "openai-responses"
+CHAT: Final = "openai-chat"
+_CHAT_USAGE: Final[Mapping[str, int]] = {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20}
+_END: Final = b"data: [DONE]\n\n"
+RESPONSES: Final = "openai-responses"
 _USAGE: Final[Mapping[str, object]] = {
     "input_tokens": 10,
     "input_tokens_details": {"cached_tokens": 0},
@@ -36,12 +40,76 @@ _USAGE: Final[Mapping[str, object]] = {
 _CALLS: Final = frozenset({"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"})
 
 
-def asked(body: Mapping[str, object]) -> ModelRequest:
+def chat_asked(body: Mapping[str, object]) -> ModelRequest:
+    """Return what a request of `POST /v1/chat/completions` asks."""
+    tools = tuple(tool for part in row(body.get("tools")) if (tool := _chat_tool(table(part))).name)
+    wanted = table(table(body.get("response_format")).get("json_schema"))
+    return ModelRequest(
+        protocol=CHAT,
+        model=word(body.get("model")),
+        turns=tuple(_chat_turns(body)),
+        tools=tools,
+        is_side=not tools,
+        is_stream=body.get("stream") is True,
+        schema=table(wanted.get("schema")) or None,
+        body=body,
+    )
+
+
+def _chat_tool(part: Mapping[str, object]) -> ModelTool:
+    if part.get("type") == "custom":
+        return ModelTool(word(table(part.get("custom")).get("name")), takes_text=True)
+    return ModelTool(word(table(part.get("function")).get("name")))
+
+
+def _chat_turns(body: Mapping[str, object]) -> Iterator[ConversationTurn]:
+    for message in map(table, row(body.get("messages"))):
+        role = word(message.get("role"))
+        if message.get("content"):
+            yield ConversationTurn(role, texts(message["content"]))
+        for call in map(table, row(message.get("tool_calls"))):
+            function = table(call.get("function"))
+            yield ConversationTurn("call", f"{word(function.get('name'))} {word(function.get('arguments'))}")
+
+
+def chat_answer(say: ModelAnswer, request: ModelRequest) -> tuple[str, bytes]:
+    """Return the content type and the bytes of an answer."""
+    message: dict[str, object] = {"role": "assistant", "content": say.words or None}
+    if say.calls:
+        message["tool_calls"] = _chat_calls(say, request.number)
+    reason = "tool_calls" if say.calls else "stop"
+    head = {"id": f"chatcmpl-{request.number:06}", "created": 0, "model": request.model}
+    if not request.is_stream:
+        choice = {"index": 0, "message": message, "finish_reason": reason}
+        whole = {**head, "object": "chat.completion", "choices": [choice], "usage": _CHAT_USAGE}
+        return PLAIN_JSON, compact(whole).encode()
+    head["object"] = "chat.completion.chunk"
+    chunks = (
+        {**head, "choices": [{"index": 0, "delta": message, "finish_reason": None}]},
+        {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]},
+        {**head, "choices": [], "usage": _CHAT_USAGE},
+    )
+    return EVENT_STREAM, lines(*chunks) + _END
+
+
+def _chat_calls(say: ModelAnswer, number: int) -> list[dict[str, object]]:
+    return [
+        {
+            "index": index,
+            "id": f"call_{number:06}_{index}",
+            "type": "function",
+            "function": {"name": call.tool, "arguments": compact(dict(call.arguments))},
+        }
+        for index, call in enumerate(say.calls)
+    ]
+
+
+def responses_asked(body: Mapping[str, object]) -> ModelRequest:
     """Return what a request of `POST /v1/responses` asks."""
     tools = tuple(_tools(body))
     wanted = table(table(body.get("text")).get("format"))
     return ModelRequest(
-        protocol=NAME,
+        protocol=RESPONSES,
         model=word(body.get("model")),
         turns=tuple(_turns(body)),
         tools=tools,
@@ -90,7 +158,7 @@ def _parts(content: object) -> tuple[object, ...]:
     return tuple(row(content)) or (content,)
 
 
-def answer(say: ModelAnswer, request: ModelRequest) -> tuple[str, bytes]:
+def responses_answer(say: ModelAnswer, request: ModelRequest) -> tuple[str, bytes]:
     """Return the content type and the bytes of an answer."""
     items = list(_items(say, request.number))
     head: dict[str, object] = {
