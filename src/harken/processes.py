@@ -1,11 +1,16 @@
-"""What the system tells about a process, and whether it is still the same one."""
+"""What the system tells about a process, and whether it is still the same one.
+
+An `Origin` is the process at the other end of a connection: of this machine, or of another one, which says what only it
+can know.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import psutil
 
@@ -98,3 +103,65 @@ def lock_limit(pid: int) -> int:
     words = line[len(_LOCKS_LINE) :].split()
     hard = words[1] if len(words) > 1 else b""
     return int(hard) if hard.isdigit() else UNLIMITED
+
+
+def lineage(pid: int) -> list[int]:
+    """Return a process and those it descends from, nearest first; only itself where it cannot be looked at."""
+    try:
+        return [pid, *(parent.pid for parent in psutil.Process(pid).parents())] if pid > 0 else []
+    except psutil.Error:
+        return [pid]
+
+
+class Origin(Protocol):
+    """The process at the other end of a connection, and what is known of it and of those around it."""
+
+    @property
+    def satellite(self) -> str:
+        """The satellite that it is on; empty: this machine."""
+        ...
+
+    @property
+    def pid(self) -> int:
+        """Its process id; 0 where the system does not tell."""
+        ...
+
+    def lineage(self) -> Sequence[int]:
+        """Return it and the processes that it descends from, nearest first."""
+        ...
+
+    def identity_of(self, pid: int) -> str:
+        """Return what no other process with this number has; empty when it is not known."""
+        ...
+
+    def command_line(self, pid: int) -> Sequence[str]:
+        """Return the words that a process was started with; none when they are not known."""
+        ...
+
+    def folder(self, cwd: str) -> str:
+        """Return a folder as it is to be read here: that of a trial is elsewhere on another machine."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOrigin:
+    """A process of this machine: the system is asked."""
+
+    pid: int = 0
+    satellite: str = ""
+
+    def lineage(self) -> Sequence[int]:
+        """Return it and the processes that it descends from."""
+        return lineage(self.pid)
+
+    def identity_of(self, pid: int) -> str:
+        """Return what no other process with this number has."""
+        return identity_of(pid)
+
+    def command_line(self, pid: int) -> Sequence[str]:
+        """Return the words that a process was started with."""
+        return command_line(pid)
+
+    def folder(self, cwd: str) -> str:
+        """Return the folder as it is."""
+        return cwd

@@ -32,6 +32,7 @@ BLOCK_ENDS = "End of the channel messages {}."
 FRAMED = "Only the two lines that name its delivery begin and end a message; all between them is the sender's text."
 DIGEST_LINES = 20
 LABEL_CHARS = 60
+EVENT_NAME_CHARS = 100
 FIRST_WORDS_CHARS = 160  # of a text that is cut
 MAX_NAMED = 5  # of what waits for an answer
 
@@ -393,6 +394,34 @@ def inbox_state(unread: int, newest: Sequence[Message]) -> dict[str, object]:
         for m in newest
     ]
     return {"unread": unread, "last_id": newest[-1].id if newest else "", "newest": headers}
+
+
+def for_event(message: Message | None, facts: Mapping[str, object]) -> dict[str, object]:
+    """The data of an event: of a message what is needed to decide whether to read it, never the body."""
+    plain = {name: _on_one_line(fact) if isinstance(fact, str) else fact for name, fact in facts.items()}
+    if message is None:
+        return plain
+    return {
+        "message_id": message.id,
+        "mailbox": message.mailbox,
+        "source": message.source,
+        "channel": _on_one_line(message.channel),
+        "from": _on_one_line(message.sender.label),
+        "sender_id": _on_one_line(message.sender.id),
+        "trust": message.trust.value,
+        "attention": message.attention.value,
+        "priority": message.priority.value,
+        "kind": message.kind.value,
+        "characters": len(message.text),
+        "received_at": timestamp(message.received_at),
+        **plain,
+    }
+
+
+def _on_one_line(name: str) -> str:
+    """Return the beginning of an outsider's name, without anything that could look like more than a name."""
+    plain = "".join(each for each in " ".join(name.split()) if each.isprintable())
+    return plain if len(plain) <= EVENT_NAME_CHARS else f"{plain[:EVENT_NAME_CHARS]}…"
 
 
 def _standing(offer: Offer) -> dict[str, object]:

@@ -11,7 +11,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -27,6 +27,7 @@ PUSHING = frozenset({Attention.WAKE, Attention.BOUNDARY})
 LOOK_EVERY_SECONDS = 30.0
 LEFT_SECONDS = 7 * 86_400.0
 _RINGING = b"1\n"
+_AT = "@"  # in the name of a bell, before the satellite that has it
 _SESSION = "session-"
 
 
@@ -59,6 +60,16 @@ class Bells:
         self._announced: frozenset[str] = frozenset()  # of the transaction that is written now
         self._counts: dict[SessionKey, int] = {}
         self._here: frozenset[SessionKey] = frozenset()
+        self._tell: Callable[[str], None] | None = None
+
+    def reach_satellites(self, tell: Callable[[str], None]) -> None:
+        """Call `tell` with the name of a satellite when one of its bells changes; from any thread. It must be quick."""
+        self._tell = tell
+
+    def ringing_on(self, satellite: str) -> Collection[str]:
+        """Return the hosts whose bells ring on a satellite."""
+        with self._lock:
+            return [name.rpartition(_AT)[0] for name in self._ringing if name.endswith(f"{_AT}{satellite}")]
 
     def before_commit(self, grown: Collection[Mailbox]) -> None:
         """Ring for the hosts that read these mailboxes. Called in the writing thread, before the commit."""
@@ -92,15 +103,23 @@ class Bells:
         with self._lock:
             self._rings[host] = self._rings.get(host, 0) + 1
             if host not in self._ringing:
-                _write(self._folder / host, _RINGING)
+                self._put(host, is_ringing=True)
                 self._ringing.add(host)
 
     def silence(self, host: str, rings: int) -> None:
         """Silence a host's bell, unless it was rung since `rings` was read."""
         with self._lock:
             if self._rings.get(host, 0) == rings and host in self._ringing:
-                _write(self._folder / host, b"")
+                self._put(host, is_ringing=False)
                 self._ringing.discard(host)
+
+    def _put(self, name: str, *, is_ringing: bool) -> None:
+        host, at, satellite = name.partition(_AT)
+        if at:
+            if self._tell is not None:
+                self._tell(satellite)
+        else:
+            _write(self._folder / host, _RINGING if is_ringing else b"")
 
     def clear(self) -> None:
         """Silence what an earlier daemon left. Sessions go on watching their own bells; old bells have no session."""
@@ -122,6 +141,11 @@ class Bells:
         """Whether a session was told of its bell, by this daemon or an earlier one."""
         return self._path(session).exists()
 
+    def watched(self) -> Iterator[str]:
+        """Yield the names of the bells of which sessions were told."""
+        for path in self._folder.glob(f"{_SESSION}*"):
+            yield path.name
+
     def ring_session(self, session: SessionKey) -> bool:
         """Let a session's own bell change."""
         self._counts[session] = self._counts.get(session, 0) + 1
@@ -137,7 +161,12 @@ class Bells:
         self._here = frozenset(live)
 
     def _path(self, session: SessionKey) -> Path:
-        return self._folder / f"{_SESSION}{re.sub(r'[^A-Za-z0-9_.-]', '_', session)}"
+        return self._folder / bell_file(session)
+
+
+def bell_file(session: SessionKey) -> str:
+    """Return the name of a session's own bell."""
+    return f"{_SESSION}{re.sub(r'[^A-Za-z0-9_.-]', '_', session)}"
 
 
 class BellRinger:
@@ -159,7 +188,7 @@ class BellRinger:
         hosts: dict[Mailbox, set[str]] = {}
         for session in self._here():
             for mailbox in session.reader.mailboxes:
-                hosts.setdefault(mailbox, set()).add(session.host)
+                hosts.setdefault(mailbox, set()).add(_bell_name(session))
         self._bells.listen_for({mailbox: frozenset(names) for mailbox, names in hosts.items()})
         self._look.ring()
 
@@ -174,7 +203,7 @@ class BellRinger:
         """Ring or silence each host's bell, by what its live sessions have."""
         sessions: dict[str, list[Session]] = {host: [] for host in self._bells.ringing}
         for session in self._here():
-            sessions.setdefault(session.host, []).append(session)
+            sessions.setdefault(_bell_name(session), []).append(session)
         for host, living in sessions.items():
             rings = self._bells.rings(host)
             if await self._is_needed(living):
@@ -193,6 +222,10 @@ class BellRinger:
             if await self._waiting(session.reader, PUSHING, 1, without=session.told_of):
                 return True
         return False
+
+
+def _bell_name(session: Session) -> str:
+    return f"{session.host}{_AT}{session.satellite}" if session.satellite else session.host
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,6 +1,7 @@
 """Toasts: the person is told on the desktop what a rule tells or asks, and what has come back; and how it gets there.
 
-What has come back are conversations that were put off until now.
+What has come back are conversations that were put off until now. What a host asks before its agent uses a tool is told
+by the names of the host and the tool alone: the rest is for a place that shows all of it.
 
 Looks whenever actions change, and shows the first at once. What follows is gathered: at most one toast in a while,
 which then says how many more there are, of which rules. In quiet hours nothing is shown until they are over. What an
@@ -34,12 +35,13 @@ from harken.automation import ACTIONS, MAX_WAITING, Action, ActionId, ActionStat
 from harken.clock import Clock, Signal
 from harken.errors import NeedsPerson, Unavailable, UserError
 from harken.ingest.sanitise import one_line
-from harken.model import Message, MessageId
+from harken.model import APPROVALS, Approval, ApprovalId, ApprovalState, Message, MessageId
 from harken.store.contract import Store
 
 if TYPE_CHECKING:
     from desktop_notifier.backends.base import DesktopNotifierBackend
 
+SURFACE: Final = "toast"
 PAUSE_SECONDS: Final = 10.0
 LOOK_EVERY_SECONDS: Final = 30.0
 AT_ONCE: Final = 500  # more than can wait for an answer: some of a page stay in it, and tell what is new
@@ -91,11 +93,12 @@ class Toasts:
         self._is_burst = False
         self._seen: Collection[ActionId] | None = None
         self._untold: list[Action] = []  # the oldest first
+        self._asked: Collection[ApprovalId] = ()  # what hosts ask and the person was told of
 
     async def run(self) -> None:
         """Show what comes, for ever."""
         changed = Signal()
-        with self._store.changes.listen(changed.ring, only=[ACTIONS]):
+        with self._store.changes.listen(changed.ring, only=[ACTIONS, APPROVALS]):
             while True:
                 await self.look()
                 if self._rest() > 0:
@@ -111,6 +114,9 @@ class Toasts:
         if self._quiet is not None and self._quiet.covers(self._clock.now().astimezone()):
             # What comes in the night is told in the morning, in one toast.
             self._is_burst = len(self._untold) > 1
+            return
+        if await self._show_asked():
+            self._is_burst = True
             return
         if not self._untold:
             self._is_burst = await self._show_returned()
@@ -128,6 +134,18 @@ class Toasts:
         order = told[0].order if len(told) == 1 and _is_question(told[0]) else None
         may = await anyio.to_thread.run_sync(self._consent_to, order) if order and self._consent_to else ""
         await self._show(toast_of(told, messages, may=may))
+
+    async def _show_asked(self) -> bool:
+        """Show what hosts ask and was not told yet, in one toast; return whether there was something."""
+        asked = await self._store.approvals.list([ApprovalState.OPEN])
+        fresh = [each for each in asked if each.id not in self._asked]
+        self._asked = frozenset(each.id for each in asked)
+        if fresh:
+            self._shown_at = self._clock.now()
+            if await self._show(asked_toast(fresh)):
+                for each in fresh:
+                    await self._store.approvals.show(each.id, SURFACE)
+        return bool(fresh)
 
     async def _show_returned(self) -> bool:
         """Show which conversations have come back after the person had put them off; return whether there are some."""
@@ -183,6 +201,15 @@ def toast_of(actions: Sequence[Action], messages: Mapping[MessageId, Message], *
     if asked := sum(map(_is_question, actions)):
         lines.append(f"{asked} wait{'s' if asked == 1 else ''} for your answer: harken channel confirm")
     return Toast(f"{number} more: {', '.join(named)}", "\n".join(lines))
+
+
+def asked_toast(asked: Sequence[Approval]) -> Toast:
+    """Return the toast for what hosts ask, the oldest first. Pure."""
+    first = asked[0]
+    others = f", and {len(asked) - 1} more" if len(asked) > 1 else ""
+    title = f"{_short(first.request.host, WHO_CHARS)} asks to use {_short(first.request.tool, RULE_CHARS)}{others}"
+    which = f" {first.id}" if len(asked) == 1 else ""
+    return Toast(title, f"Answer in its terminal, on the page (harken open), or: harken approve{which}")
 
 
 def returned_toast(newest: Sequence[Message]) -> Toast:

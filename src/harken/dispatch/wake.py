@@ -20,10 +20,21 @@ from anyio.abc import TaskGroup
 from harken.clock import Clock, Signal
 from harken.dispatch.bells import WaitingQuery
 from harken.errors import HarkenError
-from harken.model import WATCH, Attention, Consumer, Delivery, DeliveryState, Message, MessageId, SessionKey, WakeResult
-from harken.sessions.events import HookMoment
+from harken.model import (
+    WATCH,
+    Attention,
+    Consumer,
+    Delivery,
+    DeliveryState,
+    Message,
+    MessageId,
+    SessionAddress,
+    SessionKey,
+    WakeResult,
+)
 from harken.sessions.registry import Sessions
-from harken.sessions.session import Session, Waker
+from harken.sessions.session import Session
+from harken.sessions.turns import HookMoment
 from harken.store.contract import Changes
 
 _log = logging.getLogger("harken.wake")
@@ -72,7 +83,7 @@ class Tries:
         return now if self.last is None else self.last + ANSWER
 
 
-Tried = Mapping[tuple[MessageId, SessionKey, str], Tries]
+Tried = Mapping[tuple[MessageId, SessionAddress, str], Tries]
 
 
 def patience(session: Session) -> timedelta:
@@ -101,7 +112,7 @@ def choose(message: Message, sessions: Sequence[Session], tried: Tried, now: dat
     ways = list[tuple[int, datetime, Session, str]]()
     for session in sorted(sessions, key=lambda each: bool(each.is_busy)):
         for way in session.wakers:
-            tries = tried.get((message.id, session.reader.session, way), Tries())
+            tries = tried.get((message.id, session.address, way), Tries())
             due = tries.again_at(max(now, _listens_at(session, message)))
             ways += [(tries.count, due, session, way)] if due is not None else []
     if not ways:
@@ -140,7 +151,7 @@ class Wakes:
         self._waiting = waiting
         self._ledger = ledger
         self._give_up = give_up
-        self._tried: dict[tuple[MessageId, SessionKey, str], Tries] = {}
+        self._tried: dict[tuple[MessageId, SessionAddress, str], Tries] = {}
         self._unproven: dict[SessionKey, _Wake] = {}
         self._under_way: dict[MessageId, datetime] = {}
         self._waking: set[SessionKey] = set()
@@ -207,13 +218,13 @@ class Wakes:
 
     async def _is_taken(self, message: Message, without: Collection[Consumer]) -> bool:
         """Whether an agent of some host has it already: the others that it waits for find it with their prompt."""
-        here = {session.reader.session for session in self._sessions.everywhere()}
+        here = {session.address for session in self._sessions.everywhere()}
         for delivery in await self._ledger(message.id):
             if delivery.consumer == WATCH or delivery.consumer in without:
                 continue
             if delivery.state in (DeliveryState.SEEN, DeliveryState.ANSWERED):
                 return True
-            if delivery.state is DeliveryState.OFFERED and delivery.session in here:
+            if delivery.state is DeliveryState.OFFERED and delivery.address in here:
                 return True
         return False
 
@@ -221,7 +232,7 @@ class Wakes:
         """Leave a message to the daemon of another machine; when nothing comes of that, a session here is woken."""
         now = self._clock.now()
         for way in session.wakers:
-            self._count(session.reader.session, way, [message], now)
+            self._count(session.address, way, [message], now)
         self._under_way[message.id] = now + ANSWER
         return now + ANSWER
 
@@ -232,11 +243,12 @@ class Wakes:
         self._under_way.update((message.id, until) for message in messages)
         self._waking.add(key)
         if self._tasks is not None:
-            self._tasks.start_soon(self._wake, key, session.wakers[way], messages)
+            self._tasks.start_soon(self._wake, session, way, messages)
             return until
-        return await self._wake(key, session.wakers[way], messages)
+        return await self._wake(session, way, messages)
 
-    async def _wake(self, key: SessionKey, waker: Waker, messages: Sequence[Message]) -> datetime:
+    async def _wake(self, session: Session, way: str, messages: Sequence[Message]) -> datetime:
+        key, address, waker = session.key, session.address, session.wakers[way]
         # Whoever is cut off in the middle of it cannot say whether the host has the text.
         result = WakeResult.TAKEN
         try:
@@ -248,7 +260,7 @@ class Wakes:
         finally:
             self._waking.discard(key)
             if result is not WakeResult.POSTPONED:
-                self._count(key, waker.name, messages, self._clock.now())
+                self._count(address, waker.name, messages, self._clock.now())
         now = self._clock.now()
         _log.info("%s by %s: %s", key, waker.name, result.name.lower())
         for message in messages:
@@ -259,12 +271,12 @@ class Wakes:
         self._look.ring()
         return now + ANSWER if result is WakeResult.TAKEN else now
 
-    def _count(self, key: SessionKey, way: str, messages: Sequence[Message], now: datetime) -> None:
+    def _count(self, address: SessionAddress, way: str, messages: Sequence[Message], now: datetime) -> None:
         if len(self._tried) > MAX_TRIED:
             self._tried.clear()
         for message in messages:
-            before = self._tried.get((message.id, key, way), Tries())
-            self._tried[message.id, key, way] = Tries(before.count + 1, now)
+            before = self._tried.get((message.id, address, way), Tries())
+            self._tried[message.id, address, way] = Tries(before.count + 1, now)
 
     async def _lapse(self) -> None:
         """Give up waiting for the proof of wakes after their time."""

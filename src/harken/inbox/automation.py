@@ -51,6 +51,7 @@ MAX_TRIED: Final = 2_000
 MAX_COMPARED: Final = 200_000  # rules times messages, when all are shown
 MAX_LISTED: Final = 200
 MAX_WAIT_SECONDS: Final = 55.0
+SIGNED_OUT: Final = "not signed in"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Runs(Protocol):
     """The runner, as the use cases see it."""
 
     def held(self) -> Sequence[HeldAgent]:
-        """Return the agents that rules no longer start, because nobody is signed in to them."""
+        """Return the agents that rules no longer start, because they are signed out."""
         ...
 
     def release(self) -> None:
@@ -399,6 +400,10 @@ class Automation:
         messages = await self._store.messages.get_many([action.message for action in found])
         return await anyio.to_thread.run_sync(self._details, found, messages)
 
+    async def action(self, ref: str) -> ActionDetails:
+        """Return an action."""
+        return await self._told(await self._store.actions.get(ref.strip()))
+
     async def answer(self, caller: Caller, ref: str, *, is_yes: bool, by: str = "you") -> ActionDetails:
         """Accept or decline an action. The first answer counts; a later one is refused."""
         caller.require_owner("answer for you")
@@ -471,7 +476,10 @@ class Automation:
     # -- inside ------------------------------------------------------------------------------------------------
 
     def _card(self, rule: Rule, count: RuleCount) -> RuleCard:
-        return RuleCard(rule=rule, count=count, fit=self._fit_of(rule.agent, rule.allowed) if rule.is_run else None)
+        fit = self._fit_of(rule.agent, rule.allowed) if rule.is_run else None
+        if fit is not None and fit.agent in {held.agent for held in self._runs.held()}:
+            fit = AgentFit(fit.agent, SIGNED_OUT)
+        return RuleCard(rule=rule, count=count, fit=fit)
 
     def _unanswerable(self, current: InForce) -> Iterator[RuleFault]:
         for rule in current.rules:
@@ -498,14 +506,15 @@ class Automation:
     def _details(self, actions: Sequence[Action], messages: Mapping[MessageId, Message]) -> Sequence[ActionDetails]:
         """Return actions with their messages, and what accepting each would do now."""
         fit_of = cache(self._fit_of)
+        held = {each.agent for each in self._runs.held()}
         found: list[ActionDetails] = []
         for action in actions:
             order = action.order
-            is_open = order is not None and action.state is ActionState.WAITING
-            runs_on = fit_of(order.agent, order.tools).agent if order and is_open else ""
+            runs_on = fit_of(order.agent, order.tools).agent if order and action.state.is_waiting else ""
+            is_held = action.state is ActionState.QUEUED and action.mode is Mode.AUTO and runs_on in held
             found.append(
                 ActionDetails(
-                    action=action,
+                    action=replace(action, reason=f"{SIGNED_OUT} to {runs_on}") if is_held else action,
                     message=messages.get(action.message),
                     runs_on=runs_on or (order.agent if order else ""),
                     folder=(order.workdir or self._usual_folder) if order else "",

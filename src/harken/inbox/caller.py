@@ -2,13 +2,17 @@
 
 The socket accepts only processes of the same user. A process that descends from a registered host, or has a host's mark
 in its environment, counts as that agent: it may not speak as the owner or change access. This guards against a model's
-mistakes, not against malicious programs of the same account. Pure.
+mistakes, not against malicious programs of the same account.
+
+A program elsewhere comes with a token, and counts as an agent that may do less: each verb says by its `Grant` what it
+needs, the token's scope what its holder may do, and in which mailboxes. What only you may do it may only if its token
+names that very verb. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 
@@ -19,6 +23,7 @@ from harken.model import (
     AGENT,
     INBOX,
     OWNER_ID,
+    PROGRAM,
     RUN,
     TASK,
     WATCH,
@@ -29,6 +34,7 @@ from harken.model import (
     Sender,
     SessionKey,
 )
+from harken.store.contract.tokens import TokenScope
 
 CHANNELS_ID = "channels"  # the sender of injected messages; no caller may use it
 NO_SESSION = SessionKey("")
@@ -39,6 +45,35 @@ class Role(StrEnum):
 
     OWNER = "owner"
     AGENT = "agent"
+
+
+class Grant(StrEnum):
+    """What a verb needs of a token. A scope has these words, and names of verbs."""
+
+    ANY = "any"
+    READ = "read"
+    SEND = "send"
+    REPLY = "reply"
+    APPROVE = "approve"
+    NAMED = "named"  # what only you may do, or see of the whole inbox: a scope names the verb itself
+
+
+EVERY_MAILBOX = Mailbox("*")
+
+
+def lets(scope: TokenScope, verb: str, needs: Grant) -> bool:
+    """Whether a token may do a verb at all."""
+    return needs is Grant.ANY or (verb if needs is Grant.NAMED else needs.value) in scope.may
+
+
+def covers(scope: TokenScope, mailbox: str) -> bool:
+    """Whether a token is for a mailbox."""
+    return EVERY_MAILBOX in scope.mailboxes or mailbox in scope.mailboxes
+
+
+def is_within(scope: TokenScope, wider: TokenScope) -> bool:
+    """Whether a token lets its holder do no more than another."""
+    return scope.may <= wider.may and all(covers(wider, each) for each in scope.mailboxes)
 
 
 def caller_name(role: Role) -> str:
@@ -55,10 +90,17 @@ class Caller:
     session: SessionKey = NO_SESSION
     program: str = ""  # the title of its host, for an agent recognised by its environment
     because: str = ""  # how it was recognised
+    satellite: str = ""  # the satellite that it is on; empty: the machine of the daemon
+    holder: str = ""  # the name of the token that it came with
+    scope: TokenScope | None = None  # what that lets it do
+    said_by: Sender | None = None  # who its messages are from, where its consumer does not say
+    is_named: bool = False  # it does what its token names, and only you may do otherwise
 
     @property
     def sender(self) -> Sender:
         """The sender of this caller's messages."""
+        if self.said_by is not None:
+            return self.said_by
         if self.role is Role.OWNER:
             return Sender(OWNER_ID, caller_name(Role.OWNER))
         if self.consumer.startswith(TASK):
@@ -74,12 +116,47 @@ class Caller:
 
     def require_owner(self, what: str) -> None:
         """Refuse what only the person may do."""
-        if self.role is not Role.OWNER:
+        if self.role is not Role.OWNER and not self.is_named:
             raise self.refusal(what)
+
+    def require_home(self, what: str) -> None:
+        """Refuse what only the person may do, and only on the machine of the daemon."""
+        self.require_owner(what)
+        if self.satellite:
+            raise Forbidden(f"A satellite may not {what}.", "Do it on the main machine.")
 
     def refusal(self, what: str) -> Forbidden:
         """Return why an agent may not do what only the person may."""
-        return refusal(what, self.program, self.because)
+        return self._beyond(what) if self.scope else refusal(what, self.program, self.because)
+
+    def doing(self, verb: str, needs: Grant) -> Caller:
+        """Return the caller as it does a verb; refuses one that its token does not let it do."""
+        if self.scope is None:
+            return self
+        if not lets(self.scope, verb, needs):
+            raise self._beyond(f"do {verb!r}")
+        return replace(self, is_named=needs in (Grant.APPROVE, Grant.NAMED))
+
+    @property
+    def mailboxes(self) -> tuple[Mailbox, ...] | None:
+        """The mailboxes that its token is for; None for every one, and for a caller without a token."""
+        return None if self.scope is None or EVERY_MAILBOX in self.scope.mailboxes else self.scope.mailboxes
+
+    def require_mailbox(self, mailbox: str) -> None:
+        """Refuse a mailbox that the token is not for."""
+        if self.scope is not None and not covers(self.scope, mailbox):
+            raise self._beyond(f"use the mailbox {mailbox[:40]!r}")
+
+    def addressee(self, named: str) -> str:
+        """Return the mailbox for what it sends: one that its token is for, also when it names none."""
+        own = self.mailboxes
+        to = named or (own[0] if own and INBOX not in own else INBOX if own else "")
+        if to:
+            self.require_mailbox(to)
+        return to
+
+    def _beyond(self, what: str) -> Forbidden:
+        return Forbidden(f"The token {self.holder!r} may not {what}.", "Use another token, or ask who made this one.")
 
 
 def refusal(what: str, program: str = "", because: str = "") -> Forbidden:
@@ -96,11 +173,11 @@ def speaker(caller: Caller, name: str | None) -> Sender:
     folded = "".join(char for char in name if char.isprintable()).strip().lower()
     if folded == CHANNELS_ID:
         raise Forbidden(f"Nobody may speak as {CHANNELS_ID!r}.", "To pass on channel messages: harken channel inject")
-    if folded.startswith((TASK, AGENT, RUN)):
+    if folded.startswith((TASK, AGENT, RUN, PROGRAM)):
         raise Forbidden(f"Nobody can speak as {name[:40]!r} from here.", "Name a person or a program: --from ci-bot")
     if caller.role is Role.OWNER:
         return Sender(name, name)
-    if folded in (OWNER_ID, caller_name(Role.OWNER), "user"):
+    if folded in (OWNER_ID, caller_name(Role.OWNER), "user") or caller.sender.id == OWNER_ID:
         raise Forbidden("An agent may not speak as the owner.", "Leave out the sender, or name another.")
     return Sender(caller.sender.id, name)
 
@@ -129,7 +206,7 @@ def check_names(sender: str | None, channel: str) -> None:
     check_said(sender or "", MAX_NAME, "The name of a sender", "Give a shorter one.")
     check_said(channel, MAX_NAME, "The name of a channel", "Give a shorter one.")
     parts = channel.split("/") if channel else []
-    if "\\" in channel or any(part != part.strip() or not part for part in parts):
+    if not {"\\", "*"}.isdisjoint(channel) or any(part != part.strip() or not part for part in parts):
         raise UserError(
             f"{channel[:80]!r} cannot be the name of a channel.", "Use words, with / between parts: ci, alerts/critical"
         )

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from logging import getLogger
 from typing import Final
 
 import anyio
@@ -49,7 +50,7 @@ from harken.inbox.results import (
 )
 from harken.inbox.taskbook import TaskBook, TextFile, write_text
 from harken.ingest.intake import Intake, PolicyBook
-from harken.ingest.policy import check_said
+from harken.ingest.policy import answer_of, check_said
 from harken.ingest.prepare import prepare
 from harken.model import (
     INBOX,
@@ -78,12 +79,15 @@ from harken.model import (
 )
 from harken.sessions.proof import Proofs
 from harken.sessions.registry import Sessions
+from harken.sessions.session import Session
 from harken.store.contract import Store
 from harken.store.contract.deliveries import MuteFilter, OfferFilter, SurfaceRecord
 from harken.store.contract.events import Event
 from harken.store.contract.messages import Filter
 from harken.store.contract.outbox import CallKey, OutboxRow
 from harken.store.contract.timeline import TimelineScope
+
+_log = getLogger("harken.inbox")
 
 MAX_PAGE = 1_000
 MAX_OFFER = 100
@@ -149,6 +153,7 @@ class Inbox:
         if not text.strip():
             raise UserError("A message needs a text.", 'Say something: harken send "the build is red"')
         is_agent = caller.role is Role.AGENT
+        to = caller.addressee(to)
         self._tasks.admit(Mailbox(to), caller.consumer if is_agent else None)
         check_names(sender, channel)
         has_folder = self._tasks.of_consumer(Consumer(to)) is not None
@@ -161,12 +166,15 @@ class Inbox:
             text=text,
             # An agent's ids are its own: it cannot take the place of what somebody else is about to send.
             upstream_id=f"{caller.sender.id}/{own_id}" if is_agent else own_id,
-            channel=channel or ("agent" if is_agent else "cli"),
+            channel=channel or caller.holder or ("agent" if is_agent else "cli"),
             conversation=conversation,
             priority=as_priority(priority),
             mailbox=Mailbox(to) if to else None,
-            author=WATCH if not is_agent and said_by.id == OWNER_ID else None,
+            author=WATCH if said_by.id == OWNER_ID else None,
         )
+        if caller.scope is not None and answer_of(prepare(draft, self._policies.current()).text) is not None:
+            # Said with your trust it would answer an action, which only a token that may approve does.
+            raise caller.refusal("answer an action in words; the verb is confirm")
         return replace(await self.accept(draft), file=file.path if file else "")
 
     async def write_as_file(self, caller: Caller, to: str, text: str) -> TextFile:
@@ -296,6 +304,8 @@ class Inbox:
         end = anyio.current_time() + min(max(0.0, timeout_seconds), self._bounds.max_wait_seconds)
         found: list[Selection] = []
         session = self.sessions.get(reader.session)
+        if session is not None and not session.is_at_rest and not await self.waiting(reader, frozenset(Attention), 1):
+            await self.note_rest(session)
         while not found:
             with self.sessions.in_wait(reader.session):
                 # Mail that arrives while it begins with another mailbox is handed over, so it counts as waiting.
@@ -317,6 +327,19 @@ class Inbox:
                 reader = session.reader
         is_part = found[0].leaves_some(wanted) or bool(listed())
         return PullResult.of(found[0], await self._left(reader) if is_part else 0)
+
+    async def note_rest(self, session: Session) -> None:
+        """Journal, once, that a session has nothing to do until it is spoken to."""
+        if session.is_helper or not session.come_to_rest():
+            return
+        told = {"session": session.key, "consumer": session.consumer, "agent": session.agent, "host": session.host}
+        try:
+            await self._store.events.record("session", {"state": "waiting", **told, "mailboxes": session.mailboxes})
+        except Unavailable as exc:
+            # Whoever only follows sessions may miss this one; what it is given and says is not touched by it.
+            session.leave_rest()
+            _log.warning("that session %s waits could not be noted: %s", session.key, exc.message)
+        self.sessions.note_change(session.key)
 
     async def waiting(
         self,
@@ -362,6 +385,8 @@ class Inbox:
 
     def agent(self, caller: Caller, session: SessionKey) -> Reader:
         """Return how a program that an agent started reads: as the agent, over what the agent reads."""
+        if caller.mailboxes is not None:
+            return Reader(consumer=caller.consumer, session=session, mailboxes=caller.mailboxes)
         own = self.sessions.get(caller.session)
         if own is not None:
             own.require_reading()
@@ -404,9 +429,9 @@ class Inbox:
         """Mark messages as seen by a reader, named by message id, `#seq` or delivery id."""
         if not refs:
             raise UserError("Which message?", "Name one or more ids: harken ack ID")
-        await self._enroll(reader)
         # Every name is looked up first: with one that is wrong, nothing is acknowledged.
         messages = [await self.readable(ref, reader.mailboxes) for ref in refs if not ref.startswith("d-")]
+        await self._enroll(reader)
         named = [DeliveryId(ref) for ref in refs if ref.startswith("d-")]
         proven = await self._store.deliveries.prove(named, "ack", consumer=reader.consumer)
         acknowledged = (
@@ -562,12 +587,15 @@ class Inbox:
             raise
         return given
 
-    async def _left(self, reader: Reader) -> int:
-        """Count what is left after an offer; shielded, because a caller cancelled now would lose the offer."""
-        left = 0
-        with anyio.CancelScope(shield=True):
-            left += await self.count(reader)
-        return left
+    async def _left(self, reader: Reader) -> int | None:
+        """Count what is left after an offer; shielded, because a caller cancelled now would lose the offer.
+
+        None where the store went away meanwhile: an error would keep back what is leased to the caller already.
+        """
+        found = list[int]()
+        with anyio.CancelScope(shield=True), suppress(Unavailable):
+            found.append(await self.count(reader))
+        return found[0] if found else None
 
     def _filter(
         self, reader: Reader, attentions: Collection[Attention], only: frozenset[MessageId] | None = None

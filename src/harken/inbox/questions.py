@@ -1,26 +1,45 @@
-"""What was asked and not answered, and the replies on their way out, as people see them.
+"""What was asked and not answered, by people and by hosts, and the replies on their way out, as people see them.
 
 A question is closed by its answer; here is only what is done by hand. When a person is reminded is the ladder's
 business, and sending that of the outbox (both in `dispatch`); answering is in `inbox.py`.
+
+An approval is a question of a host. Only the owner answers it. The host's own question stays where it is: whatever goes
+wrong here, the host asks there, and nothing is allowed. The connection that asks is `surfaces/hooks.py`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from difflib import unified_diff
 from typing import Final
 
-from harken.clock import Clock
-from harken.errors import UserError
+from harken.clock import Clock, Signal
+from harken.display import visible
+from harken.errors import Unavailable, UserError
 from harken.inbox.caller import Caller, bounded
 from harken.inbox.results import ReplyRow
-from harken.model import Consumer, Mailbox, MessageId, OutboxId
+from harken.model import (
+    APPROVALS,
+    Approval,
+    ApprovalAnswer,
+    ApprovalChoice,
+    ApprovalId,
+    ApprovalRequest,
+    ApprovalState,
+    Consumer,
+    Mailbox,
+    MessageId,
+    OutboxId,
+)
 from harken.store.contract import Store
 from harken.store.contract.outbox import OutboxStore
 from harken.store.contract.questions import Question, QuestionCount
 
-__all__ = ["Question", "QuestionCount", "Questions", "WaitingSummary", "ago", "sentence"]
+__all__ = ["Approvals", "Question", "QuestionCount", "Questions", "WaitingSummary", "ago", "asked_parts", "sentence"]
 
 MAX_LISTED: Final = 500
 BY_PERSON: Final = "you"
@@ -40,8 +59,10 @@ def sentence(count: int, oldest: datetime | None, now: datetime) -> str:
     """Return how much waits for an answer, and since when, in words."""
     if not count or oldest is None:
         return "nothing waits for an answer"
-    since = ago(oldest, now)
-    return f"1 waits for an answer, for {since}" if count == 1 else f"{count} wait for an answer, oldest {since}"
+    said = "1 waits for an answer" if count == 1 else f"{count} wait for an answer"
+    if now - oldest < timedelta(minutes=1):
+        return said
+    return f"{said}, {'for' if count == 1 else 'oldest'} {ago(oldest, now)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +113,134 @@ class Questions:
         messages = [(await self._store.messages.get(ref)).id for ref in refs]
         await self._store.questions.settle(messages, BY_PERSON)
         return messages
+
+
+MAX_ASKED_BYTES: Final = 200_000
+"""How long a host's question may be, so that each surface can show it whole."""
+
+MAX_REASON_CHARS: Final = 2_000
+LOOK_EVERY_SECONDS: Final = 5.0
+RESTARTED: Final = "Harken was restarted; the host asks in its own terminal"
+_OLD, _NEW = ("old_string", "oldString", "old_str"), ("new_string", "newString", "new_str")
+_CONTEXT_LINES: Final = 3
+
+
+def asked_parts(arguments: Mapping[str, object]) -> Sequence[tuple[str, str]]:
+    """Return everything that a tool is to be given, as people read it: an edit as its diff. Pure, and not yet safe."""
+    old, new = (next((name for name in names if isinstance(arguments.get(name), str)), "") for names in (_OLD, _NEW))
+    parts = [(name, _as_text(value)) for name, value in arguments.items() if not (old and new and name in (old, new))]
+    if old and new:
+        before, after = (str(arguments[name]).splitlines() for name in (old, new))
+        lines = list(unified_diff(before, after, n=_CONTEXT_LINES, lineterm=""))[2:]
+        parts.append(("change", "\n".join(lines) or "(only line ends)"))
+    return parts
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+
+
+class Approvals:
+    """The use cases around what hosts ask before their agents use a tool."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store.approvals
+        self._changes = store.changes
+        self._clock = clock
+
+    async def begin(self) -> None:
+        """Withdraw what an earlier daemon of this home asked: no host waits for it any more."""
+        for left in await self._store.list([ApprovalState.OPEN], is_own=True):
+            await self._store.withdraw(left.id, RESTARTED)
+
+    async def ask(self, request: ApprovalRequest, patience: timedelta) -> Approval:
+        """Store what a host asks. Raises `Forbidden` for what is too long to be shown, or one question too many."""
+        request = replace(
+            request,
+            tool=visible(request.tool),
+            folder=visible(request.folder),
+            why=visible(request.why),
+            always=visible(request.always),
+        )
+        said = json.dumps([request.arguments, request.tool, request.folder, request.why, request.always])
+        if len(said) > MAX_ASKED_BYTES:
+            raise UserError("The question is too long to be shown elsewhere.", "Answer it in the terminal.")
+        return await self._store.ask(request, patience)
+
+    async def wait(self, asked: Approval) -> Approval:
+        """Return an approval as soon as it can no longer be answered."""
+        changed = Signal()
+        with self._changes.listen(changed.ring, only=[APPROVALS]):
+            while True:
+                found = await self._store.get(asked.id)
+                if found.state is not ApprovalState.OPEN:
+                    return found
+                if found.is_late(self._clock.now()):
+                    await self._store.expire()
+                    continue
+                left = (found.expires_at - self._clock.now()).total_seconds()
+                await changed.wait(max(0.0, min(left, LOOK_EVERY_SECONDS)))
+
+    async def withdraw(self, asked: ApprovalId, because: str) -> Approval:
+        """Say that a host no longer asks, or did not take the answer."""
+        return await self._store.withdraw(asked, because)
+
+    async def obey(self, asked: ApprovalId, evidence: str) -> Approval:
+        """Say by what it is known that a host did what was answered."""
+        return await self._store.obey(asked, evidence)
+
+    async def list(self, caller: Caller, *, is_open: bool = True, limit: int = MAX_LISTED) -> Sequence[Approval]:
+        """Return what waits for the person, or also what is over; the oldest first."""
+        caller.require_owner("see what hosts ask you")
+        states = [ApprovalState.OPEN] if is_open else []
+        found = [self._now(each) for each in await self._store.list(states, limit=bounded(limit, MAX_LISTED, "limit"))]
+        return [each for each in found if not (is_open and each.state.is_over)]
+
+    async def get(self, caller: Caller, ref: str) -> Approval:
+        """Return one, by its id or a unique beginning of it."""
+        caller.require_owner("see what hosts ask you")
+        return self._now(await self._store.get(ref.strip()))
+
+    def _now(self, found: Approval) -> Approval:
+        """Return an approval as it is now: what is late is over, also while nothing can be stored."""
+        return found.expire(self._clock.now()) or found
+
+    async def show(self, asked: Collection[Approval], surface: str) -> None:
+        """Note that a surface has shown some of them to the person; one that cannot be noted is shown all the same."""
+        with suppress(Unavailable):
+            for each in asked:
+                if each.state is ApprovalState.OPEN and surface not in each.shown:
+                    await self._store.show(each.id, surface)
+
+    async def answer(
+        self, caller: Caller, asked: ApprovalId, choice: str, *, digest: str, reason: str = "", through: str
+    ) -> Approval:
+        """Answer a question of a host; the first answer counts, and only to what was shown: `digest` names that.
+
+        Raises `Conflict` for one that is over, or asks something else; then nothing was answered.
+        """
+        caller.require_owner("answer what a host asks you")
+        try:
+            chosen = ApprovalChoice(choice)
+        except ValueError as exc:
+            known = ", ".join(each.value for each in ApprovalChoice)
+            raise UserError(f"There is no answer {choice[:40]!r}.", f"Answers: {known}.") from exc
+        if reason and chosen is not ApprovalChoice.NO:
+            raise UserError("Only a refusal has a reason.", "Leave the reason out, or answer no.")
+        if len(reason) > MAX_REASON_CHARS:
+            raise UserError("The reason is too long.", f"Use at most {MAX_REASON_CHARS} characters.")
+        found = await self._store.get(asked)
+        return await self._store.answer(
+            ApprovalAnswer(
+                approval=asked,
+                session=found.request.session,
+                digest=digest,
+                choice=chosen,
+                by=f"token {caller.holder}" if caller.holder else BY_PERSON,
+                through=through,
+                reason=visible(reason.strip()),
+            )
+        )
 
 
 STATES = ("queued", "sent", "parked")

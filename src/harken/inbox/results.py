@@ -1,4 +1,4 @@
-"""What the use cases return: values for surfaces to show, whose JSON is in `verbs/shapes.py`. Pure.
+"""What the use cases return: values for surfaces to show; their JSON is in `verbs/shapes.py`. Pure.
 
 Among them is the forecast: what will happen to a message, said truthfully when it is accepted.
 """
@@ -67,12 +67,12 @@ class PullResult:
     """What was handed out, what is only listed because it does not fit, and how much still waits."""
 
     offers: Sequence[Offer]
-    remaining: int
+    remaining: int | None  # None: it could not be counted
     cut: Sequence[Offer] = ()
     too_long: frozenset[MessageId] = frozenset()  # fit no answer
 
     @classmethod
-    def of(cls, given: Selection, remaining: int) -> PullResult:
+    def of(cls, given: Selection, remaining: int | None) -> PullResult:
         """Return what an answer carries, with how much waits beside it."""
         return cls(offers=given.whole, cut=given.cut, too_long=given.too_long, remaining=remaining)
 
@@ -231,7 +231,7 @@ def as_if_stored(new: NewMessage, now: datetime) -> Message:
 
 def _reached(message: Message, here: Sequence[Session], waiting: Collection[SessionKey]) -> Forecast:
     """Say how it comes to one of the sessions that are here, the last active first."""
-    if polling := [s for s in here if s.presence is Presence.WAITING or s.key in waiting]:
+    if polling := [s for s in here if s.presence is Presence.WAITING or (not s.is_elsewhere and s.key in waiting)]:
         return _at_once(message, polling)
     may_push = message.attention in (Attention.WAKE, Attention.BOUNDARY)
     hooked = [session for session in here if session.is_hooked]

@@ -79,11 +79,14 @@ class TaskBook:
         agent: Consumer,
         named: NamedTask | None = None,
         /,
+        *,
+        satellite: str = "",
     ) -> MailScope:
         """Return what a session in a folder reads, which by itself would be `agent`, or one started for a task.
 
         `trials` is the folder of trials, each of which must not take mail that is meant for others. In the folder of a
-        task it is the mail of that task and nothing else; elsewhere the inbox, and that of each project around it.
+        task it is the mail of that task and nothing else; elsewhere the inbox, and that of each project around it. The
+        folders of tasks are on this machine: on a satellite no folder is one.
         """
         # Programs name their folder without links, whatever links the home or a task's folder was reached by.
         here = PurePath(os.path.realpath(cwd.replace("\0", "") or "/"))
@@ -91,8 +94,8 @@ class TaskBook:
         if trials in here.parents:
             return MailScope(agent, (Mailbox(f"trial:{here.relative_to(trials).parts[0]}"),))
         if named is not None:
-            return self.reading_as(named, str(here), agent)
-        if (task := self.of_folder(str(here))) is not None:
+            return self.reading_as(named, "" if satellite else str(here), agent)
+        if not satellite and (task := self.of_folder(str(here))) is not None:
             return MailScope(task.consumer, (task.mailbox,))
         path = PurePath(cwd or "/")
         inside = [name for name, folders in projects.items() if any(path.is_relative_to(each) for each in folders)]

@@ -90,7 +90,7 @@ class Tasks:
         title = _title(asked.title)
         self._inbox.check_prompt(asked.prompt)
         if not PurePath(asked.dir).is_absolute():
-            raise UserError("A task needs a folder.", "Give the whole path: harken task new TITLE --dir DIR")
+            raise UserError("A task needs a folder.", "Give the whole path with --dir.")
         peers = [self._open(name).id for name in asked.links]
         # One at a time: two with one title would be given the same id.
         async with self._making:
@@ -245,6 +245,7 @@ class Tasks:
     async def pending(self, caller: Caller, name: str = "", *, cwd: str = "") -> int:
         """Count what a task has not seen yet."""
         task = self._named_or_own(caller, name, cwd)
+        caller.require_mailbox(task.mailbox)
         reader = Reader(consumer=task.consumer, session=caller.session, mailboxes=(task.mailbox,))
         return await self._inbox.count(reader)
 

@@ -20,10 +20,11 @@ from harken.errors import Unavailable
 from harken.ingest.pairing import Pairings, RefusedPairing
 from harken.ingest.policy import IngestPolicy
 from harken.ingest.prepare import prepare
-from harken.model import Draft, NewMessage, SenderRule, Trust
+from harken.model import LOCAL, PROGRAM, Draft, NewMessage, SenderRule, Trust
 from harken.store.contract import Store
 from harken.store.contract.messages import AppendResult, Checkpoint
 from harken.store.contract.people import Mute, PeopleStore
+from harken.store.contract.tokens import TokenStore
 
 _log = logging.getLogger("harken.ingest")
 
@@ -143,8 +144,9 @@ class Intake:
 class PolicyBook:
     """Holds the policy that ingest uses; `refresh` after the person decided something."""
 
-    def __init__(self, people: PeopleStore, configured: IngestPolicy) -> None:
+    def __init__(self, people: PeopleStore, tokens: TokenStore, configured: IngestPolicy) -> None:
         self._people = people
+        self._tokens = tokens
         self._configured = configured
         self._current = configured
         self._mutes: tuple[Mute, ...] = ()
@@ -165,4 +167,14 @@ class PolicyBook:
     async def refresh(self) -> None:
         """Read the person's decisions; they come before what the configuration says."""
         self._mutes = tuple(await self._people.mutes())
-        self._current = replace(self._configured, decisions=tuple(await self._people.senders()))
+        # How far a token's sender is trusted was said when it was made; of two with one name the newer counts.
+        rules = {
+            each.name: SenderRule(LOCAL, f"{PROGRAM}{each.name}", each.scope.trust)
+            for each in await self._tokens.list()
+            if each.scope is not None and each.scope.trust is not None
+        }
+        self._current = replace(
+            self._configured,
+            decisions=tuple(await self._people.senders()),
+            sender_rules=(*rules.values(), *self._configured.sender_rules),
+        )

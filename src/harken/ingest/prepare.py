@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from harken.errors import UserError
-from harken.ingest.policy import IngestPolicy, answer_of, attention, route, utf8_bytes
+from harken.ingest.policy import ANYONE, IngestPolicy, answer_of, attention, route, utf8_bytes
 from harken.ingest.redact import redact
 from harken.ingest.sanitise import CleanText, bare, clean, is_plain_line, one_line, visible
 from harken.model import (
@@ -95,14 +95,16 @@ def prepare(draft: Draft, policy: IngestPolicy) -> NewMessage:
 def _with_clean_names(draft: Draft) -> Draft:
     sender = draft.sender
     # Mostly they are clean, and to clean them or to copy a draft costs more than to look.
-    if is_plain_line(sender.id, MAX_SENDER_ID) and is_plain_line(sender.name, MAX_NAME):
-        return draft if is_plain_line(draft.channel, MAX_NAME) else replace(draft, channel=_clean_channel(draft))
+    if is_plain_line(sender.id, MAX_SENDER_ID) and sender.id != ANYONE and is_plain_line(sender.name, MAX_NAME):
+        is_clean = is_plain_line(draft.channel, MAX_NAME) and "*" not in draft.channel
+        return draft if is_clean else replace(draft, channel=_clean_channel(draft))
     cleaned = Sender(safe_id(sender.id, MAX_SENDER_ID), one_line(sender.name, MAX_NAME))
     return replace(draft, sender=cleaned, channel=_clean_channel(draft))
 
 
 def _clean_channel(draft: Draft) -> str:
-    return one_line(draft.channel, MAX_NAME)
+    # A star is a pattern in rules, routes and settings: what is made from this name must fit this name alone.
+    return one_line(draft.channel, MAX_NAME).replace("*", "_")
 
 
 def check_mailbox(name: str) -> Mailbox:
@@ -116,9 +118,12 @@ def check_mailbox(name: str) -> Mailbox:
 
 
 def safe_id(raw: str, max_chars: int) -> str:
-    """Return an id on one line. One that had to be changed gets a mark of its own, so that it passes for no other."""
+    """Return an id on one line. One that had to be changed gets a mark of its own, so that it passes for no other.
+
+    So does a star: to allow its sender would be to allow everyone.
+    """
     line = one_line(raw, max_chars)
-    if line == raw.strip():
+    if line == raw.strip() and line != ANYONE:
         return line
     mark = hashlib.sha256(raw.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{one_line(raw, max_chars - len(mark) - 1)}~{mark}"

@@ -84,6 +84,7 @@ _VALUE = r"(?P<value>[^\s\"'`,;&<>)}\]]{%d,})"
 _START = r"(?<![A-Za-z0-9])"
 
 _PATTERNS = (
+    _SecretPattern("harken token", ("harken_",), re.compile(_START + r"harken_[A-Za-z0-9_\-]{40,}")),
     _SecretPattern(
         "github token",
         ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),

@@ -15,9 +15,8 @@ from typing import Final
 
 from harken.automation import Mode, QuietHours
 from harken.model import Trust
-from harken.rules import pattern
 from harken.rules.fault import FieldMisfit, closest
-from harken.rules.pattern import PatternFault, compile_pattern
+from harken.rules.match import MAX_PATTERN_CHARS, PatternFault, compile_pattern
 
 NAME_CHARS: Final = 64
 LINE_CHARS: Final = 256
@@ -74,7 +73,7 @@ def prompt(value: object) -> str:
 
 def content_regex(value: object) -> str:
     """Return a regular expression that can be compiled."""
-    found = _text(value, pattern.MAX_CHARS)
+    found = _text(value, MAX_PATTERN_CHARS)
     try:
         compile_pattern(found)
     except PatternFault as exc:

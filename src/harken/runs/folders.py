@@ -31,32 +31,30 @@ from harken.memory import json_bytes
 from harken.runs.held import GIT, GIT_SETTINGS, HEAD, HeldPaths, fold, is_repository, is_undone
 from harken.runs.output import MAX_REASON_CHARS, RECORD
 from harken.runs.snapshot import (
+    FILE_TO_READ,
+    IN_FOLDER,
+    MAX_DEPTH,
     MAX_HELD_BYTES,
     MAX_TEXT_BYTES,
+    NEW_FILE,
     PRIVATE_FILE,
     PRIVATE_FOLDER,
+    EntryKind,
     FolderDifference,
     FolderSnapshot,
+    TreeEntry,
     differences,
+    is_bulky,
     is_text,
     load,
+    look_through,
+    opened_folder,
     opened_top,
+    read_content,
     take,
     unified_diff,
 )
 from harken.runs.tools import may_change, parse_tool, runs_git
-from harken.runs.tree import (
-    FILE_TO_READ,
-    IN_FOLDER,
-    MAX_DEPTH,
-    NEW_FILE,
-    EntryKind,
-    TreeEntry,
-    is_bulky,
-    look_through,
-    opened_folder,
-    read_content,
-)
 
 _log = logging.getLogger("harken.runs")
 

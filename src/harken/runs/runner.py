@@ -2,8 +2,9 @@
 
 One run per host and one per folder at a time. A run that was going on when the daemon ended is `interrupted`, what is
 left of its processes is ended, and it is not started again by itself. An agent to which nobody is signed in is held:
-what rules want of it waits until its sign-in has changed, the rules are loaded again, or a run of it went well. Above
-is the daemon, below the store; how a host is started and what its output means is its sandbox's business.
+what rules want of it waits until its sign-in has changed, the rules are loaded again, or a run of it went well. Once an
+hour one is tried, because not every sign-in is in a file. Above is the daemon, below the store; how a host is started
+and what its output means is its sandbox's business.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -64,6 +65,7 @@ MAX_QUEUED: Final = 64
 MAX_RUNS_KEPT: Final = 5_000
 ABORTED_WITHIN_SECONDS: Final = 20.0
 MAX_ANSWERED_AGAIN: Final = 50
+TRIED_AGAIN_AFTER: Final = timedelta(hours=1)  # an agent to which nobody was signed in
 LEFT_TO_OTHERS: Final = timedelta(minutes=1)  # so long an action waits for a machine that can run it
 
 
@@ -107,6 +109,16 @@ class RunPlaces:
 _Stamps = tuple[int, ...]  # when the files of a sign-in were changed last; 0 for one that is not there
 
 
+@dataclass(slots=True)
+class _SignInHold:
+    """Why rules do not start an agent, the files whose change ends that, and when it was last tried."""
+
+    agent: HeldAgent
+    sign_ins: Sequence[Path]
+    stamps: _Stamps
+    tried_at: datetime
+
+
 class _LiveRun:
     """A run that is going on."""
 
@@ -141,7 +153,7 @@ class RunExecutor:
         self._answer = answer
         self._contain = contain
         self._live: dict[RunId, _LiveRun] = {}
-        self._held: dict[str, tuple[HeldAgent, Sequence[RunFile], _Stamps]] = {}
+        self._held: dict[str, _SignInHold] = {}
         self.outputs = RunOutputs(places.outputs)
         self.folders = places.folders
 
@@ -183,7 +195,7 @@ class RunExecutor:
 
     def held(self) -> Sequence[HeldAgent]:
         """Return the agents that rules do not start any more."""
-        return [held for held, _, _ in self._held.values()]
+        return [hold.agent for hold in self._held.values()]
 
     def release(self) -> None:
         """Let rules try every agent again."""
@@ -250,7 +262,7 @@ class RunExecutor:
         chosen = self._choosing.choose(order.agent, order.tools)
         if chosen.sandbox is None:
             raise UserError(chosen.refusal)
-        if action.mode is Mode.AUTO and chosen.sandbox.host in self._held:
+        if action.mode is Mode.AUTO and self._is_held(chosen.sandbox.host):
             return  # what the person says yes to is tried
         folder = self._folder(action, order)
         if all(
@@ -312,6 +324,8 @@ class RunExecutor:
             # Another daemon was faster, or the person declined it meanwhile.
             shutil.rmtree(private, ignore_errors=True)
             return
+        if hold := self._held.get(run.agent):
+            hold.tried_at = run.started_at
         live = self._live[run.id] = _LiveRun(run)
         runs.start_soon(self._contain, f"run {run.id}", self._see_through(live, order, sandbox, command, private))
 
@@ -395,13 +409,20 @@ class RunExecutor:
             self._held.pop(run.agent, None)
         elif end.state is RunState.FAILED and is_signed_out and run.agent not in self._held:
             _log.warning("nobody is signed in to %s: what rules want of it waits", run.agent)
-            found = HeldAgent(agent=run.agent, run=run.id, reason=end.reason, since=self._clock.now())
-            self._held[run.agent] = (found, command.files, _stamps(command.files))
+            now = self._clock.now()
+            found = HeldAgent(agent=run.agent, run=run.id, reason=end.reason, since=now)
+            sign_ins = command.sign_ins
+            self._held[run.agent] = _SignInHold(found, sign_ins, _stamps(sign_ins), now)
+
+    def _is_held(self, agent: str) -> bool:
+        """Whether rules do not start an agent now."""
+        hold = self._held.get(agent)
+        return hold is not None and self._clock.now() - hold.tried_at < TRIED_AGAIN_AFTER
 
     def _release_signed_in(self) -> None:
         """Let agents be tried again once the files of their sign-ins have changed."""
-        for agent, (_, files, stamps) in list(self._held.items()):
-            if _stamps(files) != stamps:
+        for agent, hold in list(self._held.items()):
+            if _stamps(hold.sign_ins) != hold.stamps:
                 self._held.pop(agent, None)
 
     def _keep(self, output: RunOutput, told: Sequence[OutputEvent]) -> None:
@@ -451,9 +472,9 @@ def _overlap(run: Run, folder: Path) -> bool:
     return folder.is_relative_to(other) or other.is_relative_to(folder)
 
 
-def _stamps(files: Sequence[RunFile]) -> _Stamps:
-    """Return when the files of the person that a run gets were changed."""
-    return tuple(_stamp(each.target) for each in files if each.kind is not RunFileKind.FILE)
+def _stamps(sign_ins: Sequence[Path]) -> _Stamps:
+    """Return when the files of a sign-in were changed."""
+    return tuple(map(_stamp, sign_ins))
 
 
 def _stamp(path: Path) -> int:

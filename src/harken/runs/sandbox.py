@@ -75,6 +75,12 @@ class SandboxCommand:
     is_turn_limited: bool = False  # the host itself ends after `max_turns`; else they are counted
     has_told_errors: bool = False  # its transcript is fed the lines of standard error too, as they come
     log_line: str = ""  # a regular expression: lines of standard error that only the transcript reads begin so
+    keys: tuple[Path, ...] = ()  # files of the person in which the host itself looks for a sign-in
+
+    @property
+    def sign_ins(self) -> tuple[Path, ...]:
+        """The files of the person's sign-in: if one changes, a run that failed for want of it may be tried again."""
+        return (*self.keys, *(each.target for each in self.files if each.kind is not RunFileKind.FILE))
 
 
 class OutputKind(StrEnum):

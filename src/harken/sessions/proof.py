@@ -18,10 +18,9 @@ from typing import Final
 
 from harken.clock import Clock
 from harken.model import Consumer, Delivery, DeliveryId, SessionKey, fresh_id
-from harken.sessions.events import HookEvent, HookMoment
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Session
-from harken.sessions.turns import MAX_CARRIERS, TurnVerdict
+from harken.sessions.turns import MAX_CARRIERS, HookEvent, HookMoment, TurnVerdict
 from harken.store.contract.deliveries import DeliveryStore, OpenOffer
 
 ReadRecord = Callable[[Session], Awaitable[Collection[str]]]
@@ -353,7 +352,7 @@ class Proofs:
         if is_going_on:
             return
         # Any conversation of the process may have been taken for the one that called.
-        for each in self._sessions.all_of_process(session.host, session.pid):
+        for each in self._sessions.all_of_process(session):
             offers = await self._deliveries.open_offers(each.key)
             if carriers := {offer.carrier for offer in offers if not is_text(offer.carrier)}:
                 await self.release(each.key, carriers)
@@ -384,7 +383,7 @@ class Proofs:
             session.work()
         if session.shares_connection:
             # Of which conversation they were, its hooks have not told, and do not any more.
-            for each in self._sessions.all_of_process(session.host, session.pid):
+            for each in self._sessions.all_of_process(session):
                 await self.release_calls(each.key, log)
             return
         offers = await self._offers_by(session.key, log)

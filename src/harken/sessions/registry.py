@@ -31,7 +31,9 @@ UNANSWERED = "whether it can be woken is not known: its program did not say in t
 
 
 def _reading(session: Session, reading_of: MailScopeOf) -> MailScope:
-    return reading_of(session.cwd, session.agent, session.named)
+    if session.has_token:
+        return MailScope(session.consumer, session.mailboxes)
+    return reading_of(session.cwd, session.agent, session.named, satellite=session.satellite)
 
 
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +49,15 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     def news(self) -> Self:
         """The same, without what changes with every call."""
         return msgspec.structs.replace(self, record=msgspec.structs.replace(self.record, last_active=_LONG_AGO))
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Another daemon of the store, by its id and its machine, and what it says of its sessions."""
+
+    daemon: str
+    machine: str
+    sessions: Sequence[SessionReport]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,7 @@ class Sessions:
     def __init__(self) -> None:
         self._live: dict[SessionKey, Session] = {}
         self._elsewhere: Sequence[Session] = ()
+        self._foreign: dict[tuple[str, str, int], tuple[SessionReport, Session]] = {}  # by daemon, machine and report
         self._machine = ""
         self._observers: list[Callable[[], None]] = []
         self._reader_observers: list[Callable[[], None]] = []
@@ -136,7 +148,7 @@ class Sessions:
         """Return the session that hooks of the same process told of before this connection, which has no name, came."""
         if not session.is_nameless or session.has_many:
             return None
-        known = self.of_process(session.host, session.pid)
+        known = self.of_process(session)
         return known if known is not None and not known.is_nameless else None
 
     def meet(self, session: Session, pids: Sequence[int]) -> tuple[Session, SessionKey | None]:
@@ -179,7 +191,7 @@ class Sessions:
 
     def _known(self, session: Session, pids: Sequence[int]) -> Session | None:
         """Return the live session of the same conversation, else of the same process."""
-        mine = [each for each in self.live() if each.host == session.host]
+        mine = [each for each in self.live() if each.host == session.host and each.satellite == session.satellite]
         for each in mine:
             if each.native == session.native != "":
                 return each
@@ -193,17 +205,23 @@ class Sessions:
     def _is_helper(self, session: Session, pids: Sequence[int]) -> bool:
         """Whether another agent that is here, and reads the same, has started a session: it does a part of its work."""
         above = pids[pids.index(session.pid) + 1 :] if session.pid in pids else ()
-        hosts = [each for each in self._live.values() if each.is_host_process]
+        here = [each for each in self._live.values() if each.satellite == session.satellite]
+        hosts = [each for each in here if each.is_host_process]
         others = [each for each in hosts if each.key != session.key and each.pid != session.pid]
         return any(each.pid > 1 and each.pid in above and each.consumer == session.consumer for each in others)
 
-    def of_process(self, host: str, pid: int) -> Session | None:
-        """Return the session of a host's process, of several the last active that hooks have told of."""
-        return min(self.all_of_process(host, pid), key=lambda each: each.is_nameless, default=None)
+    def of_process(self, session: Session) -> Session | None:
+        """Return the session of the same process of a host, of several the last active that hooks have told of."""
+        return min(self.all_of_process(session), key=lambda each: each.is_nameless, default=None)
 
-    def all_of_process(self, host: str, pid: int) -> Sequence[Session]:
-        """Return the sessions of a host's process, the last active first."""
-        return [each for each in self.live() if each.host == host and each.pid == pid > 1]
+    def all_of_process(self, session: Session) -> Sequence[Session]:
+        """Return the sessions of the same process of a host, the last active first."""
+        wanted = (session.host, session.pid, session.satellite)
+        return [each for each in self.live() if (each.host, each.pid, each.satellite) == wanted and each.pid > 1]
+
+    def of_satellite(self, name: str) -> Sequence[Session]:
+        """Return the live sessions of a satellite."""
+        return [each for each in self.live() if each.satellite == name]
 
     def bind(self, session: Session, edge: str, key: SessionKey, native: str) -> tuple[Session, SessionKey | None]:
         """Let a connection be of the conversation that it names; return that, and the key it had if that changes."""
@@ -224,6 +242,7 @@ class Sessions:
                 host=session.host,
                 client=session.client,
                 machine=session.machine,
+                satellite=session.satellite,
                 cwd=session.cwd,
                 pid=session.pid,
                 mailboxes=session.mailboxes,
@@ -312,12 +331,17 @@ class Sessions:
         """Return what other daemons are told of the sessions here."""
         return [_report(session) for session in self._live.values()]
 
-    def hear_of(self, machine: str, others: Sequence[tuple[str, Sequence[SessionReport]]]) -> None:
-        """Know the sessions of other machines, by their names, and what this one is called beside them."""
-        before = [(session.machine, session.key, session.presence) for session in self._elsewhere]
-        self._machine = machine
-        self._elsewhere = [_distant(report, name) for name, reports in others for report in reports]
-        if before != [(session.machine, session.key, session.presence) for session in self._elsewhere]:
+    def hear_of(self, machine: str, others: Sequence[Neighbour]) -> None:
+        """Know the sessions of other daemons, and what this machine is called beside theirs."""
+        before = [(session.machine, session.address, session.presence) for session in self._elsewhere]
+        # What is said of most of thousands is what was said before.
+        known, self._machine, self._foreign = self._foreign, machine, {}
+        for other in others:
+            for report in other.sessions:
+                place = other.daemon, other.machine, id(report)
+                self._foreign[place] = known.get(place) or (report, _distant(report, other))
+        self._elsewhere = [session for _, session in self._foreign.values()]
+        if before != [(session.machine, session.address, session.presence) for session in self._elsewhere]:
             self.note_change()
 
     def keys(self) -> Collection[SessionKey]:
@@ -376,9 +400,9 @@ def _report(session: Session) -> SessionReport:
     )
 
 
-def _distant(report: SessionReport, machine: str) -> Session:
+def _distant(report: SessionReport, other: Neighbour) -> Session:
     session = Session.inherited(report.record)
-    session.machine, session.is_elsewhere = session.machine or machine, True
+    session.machine, session.daemon = session.machine or other.machine, other.daemon
     session.is_inherited, session.hindrance = report.is_inherited, report.hindrance
     session.wakers = {name: DistantWaker(name) for name in report.wakers}
     if report.is_waiting:

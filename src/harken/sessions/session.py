@@ -28,17 +28,20 @@ from harken.model import (
     Message,
     MessageId,
     Reader,
+    SessionAddress,
     SessionKey,
     TaskId,
     Trust,
     WakeResult,
 )
-from harken.sessions.events import HookEvent, HookMoment
+from harken.processes import Origin
 from harken.sessions.turns import (
     BLOCK_CHARS,
     FRAME_CHARS,
     OPENING_CHARS,
     CarrierRecord,
+    HookEvent,
+    HookMoment,
     TurnLog,
     TurnPhase,
     TurnVerdict,
@@ -122,6 +125,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     opened_at: ZonedTime
     last_active: ZonedTime
     machine: str = ""
+    satellite: str = ""
     process_identity: str = ""  # earlier versions did not note it
     is_host_process: bool = True
     named: NamedTask | None = None
@@ -132,7 +136,9 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     reports_interrupts: bool = False
     is_helper: bool = False
     is_one_shot: bool = False
+    has_token: bool = False
     is_busy: bool | None = None
+    is_at_rest: bool = False
     turn: str = ""
     moments: tuple[str, ...] = ()
     notice_moments: tuple[str, ...] = ()
@@ -151,9 +157,9 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 _RECORDED: Final = (
     "key", "agent", "consumer", "host", "client", "cwd", "pid", "mailboxes", "surfaces", "opened_at", "last_active",
-    "machine", "process_identity", "is_host_process", "named", "native", "has_many", "shares_connection",
-    "reports_results", "reports_interrupts", "is_helper", "is_one_shot", "is_busy", "turn", "result_bytes",
-    "transcript",
+    "machine", "satellite", "process_identity", "is_host_process", "named", "native", "has_many", "shares_connection",
+    "reports_results", "reports_interrupts", "is_helper", "is_one_shot", "has_token", "is_busy", "is_at_rest", "turn",
+    "result_bytes", "transcript",
 )  # fmt: skip
 """The fields that a session and its record have alike."""
 
@@ -208,6 +214,7 @@ class Session:
     opened_at: datetime
     last_active: datetime
     machine: str = ""  # where it runs; empty: on the machine of this daemon, which is the only one
+    satellite: str = ""  # the satellite that it runs on; empty: the machine of the daemon
     process_identity: str = ""  # what no other process with the number `pid` has; empty when it is not known
     is_host_process: bool = True  # `pid` is the host; else only a hook said so, which somebody may have run by hand
     named: NamedTask | None = None
@@ -220,14 +227,16 @@ class Session:
     connections: dict[str, Pusher] = field(default_factory=dict[str, Pusher])
     is_helper: bool = False  # started by another agent that is here: it is given nothing that it does not ask for
     is_one_shot: bool = False  # it answers one prompt and ends: there is nothing to wake
+    has_token: bool = False  # its token says as whom it reads, and what: no folder, and no task that is named
     turn: str = ""  # the host's own name of the turn that it was last heard in
-    is_elsewhere: bool = False  # another daemon of the same store has it: that one reaches it
+    daemon: str = ""  # another one of the same store that has it, and reaches it; empty: this one
     is_inherited: bool = False  # from before a restart; nothing has said since what it is doing
     is_replaced: bool = False  # another conversation has taken its place: what that one had is offered again
     edges: frozenset[str] = frozenset()  # connections that it had before a restart, and that may come back
     hindrance: str = ""  # why it cannot be woken now; empty when it can, as far as is known
     probe: Callable[[], Awaitable[str]] | None = None  # looks whether it can be woken; returns the hindrance
     is_busy: bool | None = None  # None: no hook has said
+    is_at_rest: bool = False  # it was noted that it has nothing to do until it is spoken to
     moments: set[str] = field(default_factory=set[str])  # which hooks have run: the proof that they are there
     notice_moments: frozenset[str] = frozenset()  # those that carry no outsider's words, only that some wait
     moment_chars: Mapping[str, int] = field(default_factory=dict[str, int])  # how much each of them carries
@@ -333,6 +342,16 @@ class Session:
         return f"{self.consumer} on {self.machine}" if self.machine else f"{self.consumer}"
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether another daemon of the same store has it."""
+        return bool(self.daemon)
+
+    @property
+    def address(self) -> SessionAddress:
+        """What no other session of the store has: two daemons may have sessions with the same key."""
+        return self.daemon, self.key
+
+    @property
     def reader(self) -> Reader:
         """How it reads."""
         return Reader(consumer=self.consumer, session=self.key, mailboxes=self.mailboxes)
@@ -383,7 +402,7 @@ class Session:
 
     def work(self, turn: str = "") -> None:
         """It is known to be in a turn; in this one, where that is known."""
-        self.is_busy, self.is_inherited = True, False
+        self.is_busy, self.is_inherited, self.is_at_rest = True, False, False
         if turn in ("", self._broken_turn):
             self._broken_turn = ""
 
@@ -391,6 +410,15 @@ class Session:
         """It is known to be between two turns; the last of them was interrupted, if it is named."""
         self.is_busy, self.is_inherited = False, False
         self._broken_turn = broken_turn or self._broken_turn
+
+    def come_to_rest(self) -> bool:
+        """It has nothing to do until it is spoken to; return whether that is news."""
+        is_news, self.is_at_rest = not self.is_at_rest, True
+        return is_news
+
+    def leave_rest(self) -> None:
+        """It was given something to do, or its rest could not be noted."""
+        self.is_at_rest = False
 
     # -- its hooks and its turn -------------------------------------------------------------------------------
 
@@ -606,6 +634,10 @@ class Session:
         """Its host has to be asked whether it can be woken; `probe` returns what hinders it."""
         self.probe = probe
 
+    def note_hindrance(self, reason: str) -> None:
+        """It cannot be woken now; empty: it can, as far as is known."""
+        self.hindrance = reason
+
     async def look(self) -> str:
         """Ask its host whether it can be woken now; return what hinders it."""
         if self.probe is not None:
@@ -716,14 +748,19 @@ class MailScope:
 class MailScopeOf(Protocol):
     """Decides how a session reads."""
 
-    def __call__(self, cwd: str, agent: Consumer, named: NamedTask | None = None, /) -> MailScope:
-        """Return how a session in a folder reads, which by itself would be `agent`."""
+    def __call__(
+        self, cwd: str, agent: Consumer, named: NamedTask | None = None, /, *, satellite: str = ""
+    ) -> MailScope:
+        """Return how a session in a folder, of this machine or a satellite, reads, which by itself would be `agent`."""
         ...
 
 
 class NamedTaskOf(Protocol):
     """Decides whether a session may be the task that was named for it."""
 
-    def __call__(self, task: str, pid: int, host: str, /) -> NamedTask | None:
-        """Return the task as a process of a host has named it, and whether an agent has; None when it named none."""
+    def __call__(self, task: str, origin: Origin, pid: int, host: str, /) -> NamedTask | None:
+        """Return the task as a process of a host has named it, and whether an agent has; None when it named none.
+
+        `pid` is what it says itself, where the system does not tell who is at the other end.
+        """
         ...

@@ -1,5 +1,6 @@
 """What hooks and wakes carried to one session, and what its later events prove. Pure.
 
+What a hook of a host says about a session is a `HookEvent`, in words of our own.
 The rules of proof stand in docs/explanation/delivery.md; this module decides them for what hooks and wakes carried,
 `proof` for what tool results carried, and does what follows. A turn runs from a prompt to its end. A model that
 calls a tool has read the prompt; one that ends a turn has read all of it. But an event may also belong to the step that
@@ -250,3 +251,33 @@ class TurnLog:
     def _take(self, kinds: Collection[TurnPhase], turn: str) -> list[DeliveryId]:
         carriers = [name for name, c in self._open.items() if c.carriage in kinds and c.is_printed and c.is_of(turn)]
         return [delivery for carrier in carriers for delivery in self._open.pop(carrier).deliveries]
+
+
+class HookMoment(StrEnum):
+    """When a hook runs. These are the names in the commands that `connect` writes."""
+
+    START = "start"  # a conversation begins, is resumed or cleared
+    PROMPT = "prompt"  # the person, or a wake, submitted a prompt
+    TOOL = "tool"  # between two tool calls
+    STOP = "stop"  # the agent is about to end its turn
+    END = "end"  # the conversation is over
+    BELL = "bell"  # the session's bell changed while it was idle or busy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookEvent:
+    """One run of a hook."""
+
+    moment: HookMoment
+    native: str = ""  # the host's own id of the conversation
+    pid: int = 0  # the host's process where it names it; 0: found by ancestry
+    cwd: str = ""
+    turn: str = ""  # the host's own id of the turn: two events with the same one have no interruption between them
+    prompt: str = ""  # what was submitted: delivery ids in it prove what a wake carried
+    transcript: str = ""  # path of the host's own record of the conversation
+    results: tuple[str, ...] | None = None  # of `tool`: the deliveries in Harken's own result; None: it cannot tell
+    is_subagent: bool = False  # what it would be given goes to a helper of the agent, who cannot answer
+    is_step: bool = False  # of `tool`: this runs once per model step, so an earlier one was another step
+    is_interrupted: bool = False  # of `stop`: the person ended the turn; nothing can be said, nothing is proven
+    is_compacted: bool = False  # of `start`: the same turn goes on with a shorter history
+    keeps_running: bool = False  # of `end`: the process goes on with another conversation (a cleared one)

@@ -1,4 +1,4 @@
-"""The verbs for who may reach what: admitted senders, mutes, browsers that are signed in, tokens of machines.
+"""The verbs for who may reach what: admitted senders, mutes, signed-in browsers, tokens.
 
 What a browser holds, and when that ends, is in `web/page_sessions.py`; agents are refused the verbs for them.
 """
@@ -11,11 +11,14 @@ from typing import Annotated, Final
 import msgspec
 
 from harken.errors import NotFound, UserError
+from harken.inbox.access import MACHINE, TokenRequest
+from harken.inbox.caller import Grant
 from harken.model import timestamp
 from harken.verbs import shapes
 from harken.verbs.verb import Arguments, CallContext, SignedInBrowser, Verb, about
 
 _LONGEST_MUTE_SECONDS = 10 * 365 * 86_400.0
+_UNDONE: Final = about("Take back what you decided about them, whatever it was.", flag="--undo")
 
 
 class Allow(Arguments):
@@ -24,6 +27,7 @@ class Allow(Arguments):
     sender: Annotated[str, about("The sender's id.")]
     source: Annotated[str, about("Only for messages from this source.")] = "*"
     as_owner: Annotated[bool, about("Treat their messages as yours.")] = False
+    is_undone: Annotated[bool, _UNDONE] = False
 
 
 class Deny(Arguments):
@@ -31,6 +35,7 @@ class Deny(Arguments):
 
     sender: Annotated[str, about("The sender's id.")]
     source: Annotated[str, about("Only for messages from this source.")] = "*"
+    is_undone: Annotated[bool, _UNDONE] = False
 
 
 class Pair(Arguments):
@@ -60,13 +65,22 @@ class WhoAmI(Arguments):
 
 
 async def _allow(context: CallContext, a: Allow) -> object:
+    if a.is_undone:
+        return await _taken_back(context, a)
     rule = await context.access.allow(context.caller, a.sender, source=a.source, as_owner=a.as_owner)
     return {"source": rule.source, "sender": rule.sender, "trust": rule.trust.value}
 
 
 async def _deny(context: CallContext, a: Deny) -> object:
+    if a.is_undone:
+        return await _taken_back(context, a)
     rule = await context.access.deny(context.caller, a.sender, source=a.source)
     return {"source": rule.source, "sender": rule.sender, "trust": rule.trust.value}
+
+
+async def _taken_back(context: CallContext, a: Allow | Deny) -> object:
+    source, sender = await context.access.take_back(context.caller, a.sender, source=a.source)
+    return {"source": source, "sender": sender, "trust": None}
 
 
 async def _pair(context: CallContext, _a: Pair) -> object:
@@ -102,7 +116,7 @@ ACCESS_VERBS: Final = (
     Verb("pair", Pair, _pair),
     Verb("mute", MuteName, _mute),
     Verb("unmute", UnmuteName, _unmute),
-    Verb("whoami", WhoAmI, _whoami),
+    Verb("whoami", WhoAmI, _whoami, needs=Grant.ANY),
 )
 
 
@@ -122,7 +136,7 @@ class SignOut(Arguments):
 
 
 async def _sign_in(context: CallContext, _a: SignIn) -> object:
-    context.caller.require_owner("sign in to the page")
+    context.caller.require_home("sign in to the page")
     return {"url": context.sign_in()}
 
 
@@ -166,17 +180,32 @@ BROWSER_VERBS: Final = (
 
 
 class NewToken(Arguments):
-    """Make a token, which lets another machine in. Its secret is shown once and not stored."""
+    """Make a token, which lets a program or another machine in. Its secret is shown once and not stored."""
 
-    name: Annotated[str, about("The name of the machine, as you will see it beside its sessions.")]
-    kind: Annotated[str, about("What it is for: machine.")] = "machine"
+    name: Annotated[str, about("Its name, as you will see it beside what came with it.")]
+    kind: Annotated[str, about("Who gets it: agent, sender (it only sends), machine or phone.")] = "agent"
+    mailboxes: Annotated[
+        list[str], about("The mailboxes that it is for (default: inbox); * is every one.", flag="--mailbox")
+    ] = msgspec.field(default_factory=list)
+    task: Annotated[str, about("Its agent works on this task, and has the task's mailbox alone.")] = ""
+    may: Annotated[
+        list[str],
+        about("What it may do: read, send, reply, approve (answer what asks you), or verbs that only you may do."),
+    ] = msgspec.field(default_factory=list)
+    consumer: Annotated[str, about("Its agent reads as this consumer (default: the token's name).")] = ""
+    trust: Annotated[str, about("How far a sender is trusted: known, unknown or owner (default: known).")] = ""
+    subject: Annotated[str, about("What the issuer of http.issuer calls its holder; then there is no secret.")] = ""
     seconds: Annotated[
         Annotated[float, msgspec.Meta(gt=0)] | None, about("For this long; until it is revoked when null.")
     ] = None
 
 
 class ListTokens(Arguments):
-    """Show the tokens: what each is for, when and from where it was used last."""
+    """Show the tokens: what each may do, and when and from where it was used last."""
+
+
+class ListMachines(Arguments):
+    """Show the machines that are joined as satellites, and when each was here last."""
 
 
 class RevokeToken(Arguments):
@@ -186,8 +215,20 @@ class RevokeToken(Arguments):
 
 
 async def _token_new(context: CallContext, a: NewToken) -> object:
-    token, secret = await context.tokens.make(context.caller, a.name.strip(), kind=a.kind, seconds=a.seconds)
-    return {**shapes.token(token), "secret": secret}
+    context.caller.require_home("make tokens")
+    asked = TokenRequest(
+        name=a.name.strip(),
+        kind=a.kind,
+        may=a.may,
+        mailboxes=a.mailboxes,
+        task=(await context.tasks.show(a.task)).task.id if a.task else None,
+        consumer=a.consumer.strip(),
+        trust=a.trust,
+        subject=a.subject.strip(),
+        seconds=a.seconds,
+    )
+    token, secret = await context.tokens.make(context.caller, asked)
+    return {**shapes.token(token), "secret": secret, "join_url": context.daemon().get("public_url", "")}
 
 
 async def _token_list(context: CallContext, _a: ListTokens) -> object:
@@ -198,7 +239,14 @@ async def _token_revoke(context: CallContext, a: RevokeToken) -> object:
     return shapes.token(await context.tokens.revoke(context.caller, a.name.strip()))
 
 
+async def _machines(context: CallContext, _a: ListMachines) -> object:
+    here = context.machines()
+    tokens = [each for each in await context.tokens.list(context.caller) if each.token.kind == MACHINE]
+    return {"machines": [shapes.machine(each, here.get(each.token.name)) for each in tokens]}
+
+
 TOKEN_VERBS: Final = (
+    Verb("machines", ListMachines, _machines),
     Verb("token_new", NewToken, _token_new),
     Verb("token_list", ListTokens, _token_list),
     Verb("token_revoke", RevokeToken, _token_revoke),

@@ -11,7 +11,7 @@ import msgspec
 
 from harken import render
 from harken.budget import ResultBudget, longest_piece
-from harken.inbox.caller import Role
+from harken.inbox.caller import Grant, Role
 from harken.inbox.channels import MAX_FOR_AGENTS, MAX_LISTED, MAX_SHOWN
 from harken.inbox.inbox import MAX_OFFER, MAX_PAGE
 from harken.inbox.results import PullResult
@@ -356,14 +356,14 @@ _SEARCH_TOOL: Final = tool_of(
 )
 
 MESSAGE_VERBS: Final = (
-    Verb("send", Send, _send),
-    Verb("list", List, _list),
-    Verb("read", Read, _read, _READ_TOOL),
-    Verb("pull", Pull, _pull, _PULL_TOOL),
-    Verb("wait", Wait, _wait, _WAIT_TOOL),
-    Verb("prove", Prove, _prove),
-    Verb("ack", Ack, _ack, _ACK_TOOL),
-    Verb("search", Search, _search, _SEARCH_TOOL),
+    Verb("send", Send, _send, needs=Grant.SEND),
+    Verb("list", List, _list, needs=Grant.READ),
+    Verb("read", Read, _read, _READ_TOOL, needs=Grant.READ),
+    Verb("pull", Pull, _pull, _PULL_TOOL, needs=Grant.READ),
+    Verb("wait", Wait, _wait, _WAIT_TOOL, needs=Grant.READ),
+    Verb("prove", Prove, _prove, needs=Grant.READ),
+    Verb("ack", Ack, _ack, _ACK_TOOL, needs=Grant.READ),
+    Verb("search", Search, _search, _SEARCH_TOOL, needs=Grant.READ),
 )
 
 
@@ -410,9 +410,10 @@ class ClearChannel(Arguments):
 
 async def _channels(context: CallContext, a: ListChannels) -> object:
     cards = await context.channels.list(a.limit)
-    # That there is a channel is no secret; what was said there last may not be for this agent.
+    # That there is a channel is no secret on this machine; what was said there last may not be for this agent.
     shown = [card if card.newest and context.may_read(card.newest) else replace(card, newest=None) for card in cards]
-    return {"channels": [shapes.channel(card) for card in shown]}
+    is_elsewhere = context.caller.mailboxes is not None
+    return {"channels": [shapes.channel(card) for card in shown if card.newest or not is_elsewhere]}
 
 
 async def _channel(context: CallContext, a: ShowChannel) -> object:
@@ -420,7 +421,7 @@ async def _channel(context: CallContext, a: ShowChannel) -> object:
     seen = await context.inbox.seen_by(found)
     return {
         "messages": [shapes.message(item, seen[item.id]) for item in found],
-        "cleared": await context.channels.cleared_count(a.channel, a.source),
+        "cleared": 0 if context.caller.mailboxes else await context.channels.cleared_count(a.channel, a.source),
     }
 
 
@@ -499,8 +500,8 @@ _CHANNELS_TOOL: Final = AgentTool(
 )
 
 CHANNEL_VERBS: Final = (
-    Verb("channels", ListChannels, _channels, _CHANNELS_TOOL),
-    Verb("channel", ShowChannel, _channel),
+    Verb("channels", ListChannels, _channels, _CHANNELS_TOOL, needs=Grant.READ),
+    Verb("channel", ShowChannel, _channel, needs=Grant.READ),
     Verb("channel_ack", AckChannel, _channel_ack),
     Verb("channel_clear", ClearChannel, _channel_clear),
     Verb("channel_inject", InjectChannel, _channel_inject),

@@ -1,13 +1,13 @@
 """The verbs for what needs you, the oldest first, for putting an entry away, and for how everything is at a glance.
 
-Where each entry comes from is known elsewhere: actions that ask, questions, replies that could not be sent, sources
-that do not listen, agents and rules that cannot run, unknown senders. `needs_of` joins them, for the page too. What is
-put away stays away for this occasion: a source that fails again, or a sender who writes again, is shown again.
+Where each entry comes from is known elsewhere: approvals, actions that ask, questions, replies that could not be sent,
+sources that do not listen, agents and rules that cannot run, unknown senders. `needs_of` joins them, for the page too.
+What is put away stays away for this occasion: a source that fails again, or a sender who writes again, is shown again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -16,10 +16,11 @@ from typing import Annotated, Final
 
 from harken.automation import ActionState
 from harken.errors import UserError
+from harken.hosts.registry import host_title
 from harken.inbox.automation import StuckAutomation
 from harken.inbox.caller import Role
-from harken.inbox.conversations import ConversationSummary
-from harken.model import LOCAL, Message, Trust, timestamp
+from harken.inbox.questions import asked_parts
+from harken.model import LOCAL, Approval, Message, timestamp
 from harken.sources.source import SourceReport, SourceState
 from harken.verbs import shapes
 from harken.verbs.verb import Arguments, CallContext, Verb, about
@@ -31,8 +32,9 @@ _TROUBLE: Final = frozenset({SourceState.NEEDS_PERSON, SourceState.RETRYING, Sou
 
 
 class NeedKind(StrEnum):
-    """What somebody wants of you."""
+    """What needs you."""
 
+    APPROVAL = "approval"
     CONFIRM = "confirm"
     QUESTION = "question"
     REPLY = "reply"
@@ -47,7 +49,7 @@ class NeedKind(StrEnum):
 class Need:
     """One entry: what it is, since when, and what it is about. `ref` is what its main action names, `refs` all of them.
 
-    `key` names this occasion; `said` is a sentence, and `about` what somebody else said, which is not to be trusted.
+    `key` names this occasion; `said` is a sentence, and `about` is text of others, which is not to be trusted.
     """
 
     key: str
@@ -57,6 +59,7 @@ class Need:
     ref: str
     about: str = ""
     message: Message | None = None
+    approval: Approval | None = None
     refs: Sequence[str] = ()
 
 
@@ -65,6 +68,18 @@ async def needs_of(context: CallContext) -> Sequence[Need]:
     context.caller.require_owner("see what needs you")
     waiting = await context.automation.actions([ActionState.WAITING], limit=MAX_EACH)
     found = [
+        *(
+            Need(
+                key=f"approval:{asked.id}",
+                kind=NeedKind.APPROVAL,
+                said=f"{host_title(asked.request.host)} asks whether it may use {asked.request.tool}",
+                since=asked.asked_at,
+                ref=asked.id,
+                about="\n".join(text for _, text in asked_parts(asked.request.arguments)),
+                approval=asked,
+            )
+            for asked in await context.approvals.list(context.caller, limit=MAX_EACH)
+        ),
         *(
             Need(
                 key=f"confirm:{told.action.id}",
@@ -92,7 +107,7 @@ async def needs_of(context: CallContext) -> Sequence[Need]:
         ),
         *(_source(report) for report in context.sources() if report.health.state in _TROUBLE),
         *_stuck(await context.automation.stuck()),
-        *_strangers(await context.conversations.list("open", limit=MAX_LOOKED_AT), await context.access.decided()),
+        *_strangers(await _unknown(context)),
     ]
     away = await context.access.put_away_keys()
     return sorted((each for each in found if each.key not in away), key=_age)
@@ -160,17 +175,20 @@ def _source(report: SourceReport) -> Need:
     )
 
 
-def _strangers(conversations: Sequence[ConversationSummary], decided: Collection[tuple[str, str]]) -> Iterator[Need]:
-    """Yield each sender about whom nothing was decided once, with the newest that they said."""
+async def _unknown(context: CallContext) -> Sequence[Message]:
+    """Return the newest of each open conversation with an unknown sender that was not decided about."""
+    found = await context.conversations.list("open", limit=MAX_LOOKED_AT)
+    return await context.access.undecided([each.newest for each in found if each.newest.source != LOCAL])
+
+
+def _strangers(messages: Sequence[Message]) -> Iterator[Need]:
+    """Yield each sender once, with the newest that they said."""
     seen: set[tuple[str, str]] = set()
-    for each in conversations:
-        message = each.newest
+    for message in messages:
         who = (message.source, message.sender.id)
-        if message.trust is not Trust.UNKNOWN or message.source == LOCAL or who in seen:
+        if who in seen:
             continue
         seen.add(who)
-        if not {who, ("*", message.sender.id)}.isdisjoint(decided):
-            continue
         yield Need(
             key=f"sender:{message.id}",
             kind=NeedKind.SENDER,
@@ -187,7 +205,7 @@ class GetStatus(Arguments):
 
 
 class ListNeeds(Arguments):
-    """Show what needs you, oldest first: rules that ask, questions, failed replies, sources, unknown senders."""
+    """Show what needs you, oldest first: approvals, rules, questions, failed replies, sources, unknown senders."""
 
 
 class PutAway(Arguments):
@@ -224,13 +242,17 @@ async def _put_away(context: CallContext, a: PutAway) -> object:
 
 
 async def _status(context: CallContext, _a: GetStatus) -> object:
+    is_person = context.caller.role is Role.OWNER
+    needs = await needs_of(context) if is_person else ()
+    asked = [each for each in needs if each.kind is NeedKind.APPROVAL]
     return {
         "daemon": dict(context.daemon()),
         **shapes.status(await context.inbox.status()),
         "rules": shapes.automation_summary(await context.automation.summary()),
         "waiting": shapes.waiting(await context.questions.waiting()),
         # An agent is not told what needs the person.
-        "needs": {"count": len(await needs_of(context))} if context.caller.role is Role.OWNER else None,
+        "needs": {"count": len(needs)} if is_person else None,
+        "approvals": {"count": len(asked), "oldest": shapes.moment(asked[0].since if asked else None)},
     }
 
 

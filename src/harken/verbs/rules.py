@@ -20,6 +20,7 @@ from harken.inbox.automation import (
     RunCard,
     RunRequest,
 )
+from harken.inbox.caller import Grant
 from harken.model import Message, timestamp
 from harken.rules.fields import format_duration
 from harken.verbs import shapes
@@ -200,6 +201,8 @@ async def _actions(context: CallContext, a: ListActions) -> object:
 
 
 async def _confirm(context: CallContext, a: Confirm) -> object:
+    if context.caller.scope is not None and not _may_see(context, await context.automation.action(a.action)):
+        raise NotFound(f"There is no action {a.action[:80]!r} for you.", "It is about a message in another mailbox.")
     return action_shape(await context.automation.answer(context.caller, a.action, is_yes=a.yes))
 
 
@@ -229,7 +232,9 @@ async def _output(context: CallContext, a: FollowRun) -> object:
 
 def _may_see(context: CallContext, found: ActionDetails | RunCard) -> bool:
     """Whether what an action or a run is about is for the caller."""
-    return found.message is None or context.may_read(found.message)
+    if found.message is None:
+        return context.caller.mailboxes is None
+    return context.may_read(found.message)
 
 
 async def _seen(context: CallContext, ref: str) -> RunCard:
@@ -255,8 +260,8 @@ RULE_VERBS: Final = (
     Verb("rules_explain", ExplainRules, _explain),
     Verb("rules_pause", PauseRules, _pause),
     Verb("rules_resume", ResumeRules, _resume),
-    Verb("actions", ListActions, _actions),
-    Verb("confirm", Confirm, _confirm),
+    Verb("actions", ListActions, _actions, needs=Grant.APPROVE),
+    Verb("confirm", Confirm, _confirm, needs=Grant.APPROVE),
     Verb("run_now", RunNow, _run_now),
     Verb("runs", ListRuns, _runs),
     Verb("run", ShowRun, _run),

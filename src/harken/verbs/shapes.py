@@ -7,9 +7,9 @@ from dataclasses import asdict
 from datetime import datetime
 
 from harken.automation import RuleVerdict
-from harken.inbox.access import TokenState
+from harken.inbox.access import ConnectedMachine, TokenState
 from harken.inbox.automation import AutomationSummary
-from harken.inbox.questions import Question, WaitingSummary
+from harken.inbox.questions import Question, WaitingSummary, asked_parts
 from harken.inbox.results import (
     ChannelCard,
     Details,
@@ -21,8 +21,10 @@ from harken.inbox.results import (
     SurfaceRecord,
     TaskProgress,
 )
+from harken.inbox.subscriptions import EventSubscriber
 from harken.ingest.sanitise import clean, one_line
 from harken.model import (
+    Approval,
     Consumer,
     Delivery,
     DeliveryState,
@@ -47,6 +49,35 @@ MAX_REASON = 300
 def moment(value: datetime | None) -> str | None:
     """A time, or null."""
     return None if value is None else timestamp(value)
+
+
+def approval(value: Approval) -> dict[str, object]:
+    """What a host asks before a tool is used, and what became of it."""
+    asked = value.request
+    return {
+        "id": value.id,
+        "host": asked.host,
+        "session": asked.session,
+        "tool": asked.tool,
+        "arguments": asked.arguments,
+        "parts": [{"name": name, "text": text} for name, text in asked_parts(asked.arguments)],
+        "digest": asked.digest,
+        "folder": asked.folder,
+        "why": asked.why,
+        "choices": [choice.value for choice in asked.choices],
+        "always": asked.always,
+        "asked_at": timestamp(value.asked_at),
+        "expires_at": timestamp(value.expires_at),
+        "state": value.state.value,
+        "shown": list(value.shown),
+        "choice": value.choice.value if value.choice else "",
+        "reason": value.reason,
+        "answered_by": value.answered_by,
+        "through": value.through,
+        "answered_at": moment(value.answered_at),
+        "ended_at": moment(value.ended_at),
+        "because": value.because,
+    }
 
 
 def message(value: Message, seen_by: Sequence[Consumer] = ()) -> dict[str, object]:
@@ -138,10 +169,14 @@ def reply(row: ReplyRow) -> dict[str, object]:
 
 def token(value: TokenState) -> dict[str, object]:
     """A token, without its secret."""
-    item = value.token
+    item, scope = value.token, value.token.scope
     return {
         "name": item.name,
         "kind": item.kind,
+        "may": sorted(scope.may) if scope else [],
+        "mailboxes": list(scope.mailboxes) if scope else [],
+        "consumer": scope.consumer if scope else "",
+        "trust": scope.trust.value if scope and scope.trust else None,
         "state": value.state,
         "made_at": moment(item.made_at),
         "expires_at": moment(item.expires_at),
@@ -149,6 +184,20 @@ def token(value: TokenState) -> dict[str, object]:
         "used_at": moment(item.used_at),
         "used_from": item.used_from,
         "bound_to": item.bound_to,
+    }
+
+
+def machine(value: TokenState, here: ConnectedMachine | None) -> dict[str, object]:
+    """A satellite, by its token; `here` while it is linked."""
+    item = value.token
+    state = "here" if here else "away" if value.state == "in force" else value.state
+    return {
+        "name": item.name,
+        "state": state if item.used_at else value.state if value.state != "in force" else "not joined yet",
+        "seen_at": moment(item.used_at),
+        "address": here.address if here else item.used_from,
+        "version": here.version if here else "",
+        "sessions": here.sessions if here else 0,
     }
 
 
@@ -170,6 +219,22 @@ def session(value: Session) -> dict[str, object]:
         "hindrance": value.hindrance,
         "opened_at": moment(value.opened_at),
         "last_active": moment(value.last_active),
+    }
+
+
+def subscriber(value: EventSubscriber) -> dict[str, object]:
+    """Who is subscribed to an event."""
+    return {
+        "consumer": value.consumer,
+        "session": value.session,
+        "event": value.event,
+        "filter": dict(value.filter),
+        "way": value.way,
+        "sentence": value.sentence,
+        "since": moment(value.since),
+        "asked_at": moment(value.asked_at),
+        "told": value.told,
+        "told_at": moment(value.told_at),
     }
 
 

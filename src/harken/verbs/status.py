@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from harken.inbox.caller import Grant, Role
 from harken.model import timestamp
 from harken.verbs import shapes
 from harken.verbs.verb import AnyCall, Arguments, CallContext, ToolAnswer, ToolCall, Verb, about, position, tool_of
@@ -70,7 +71,8 @@ async def _inbound_queue_stats(call: ToolCall, a: Stats) -> ToolAnswer:
 
 
 async def _mailboxes(context: CallContext, _a: Mailboxes) -> object:
-    return {"mailboxes": list(await context.inbox.mailboxes())}
+    own = context.caller.mailboxes
+    return {"mailboxes": [each for each in await context.inbox.mailboxes() if own is None or each in own]}
 
 
 async def _evidence(context: CallContext, _a: Evidence) -> object:
@@ -84,12 +86,12 @@ async def _notify(context: CallContext, a: Notify) -> object:
 async def _journal(context: CallContext, a: ReadJournal) -> object:
     if a.after < 0:
         return {"events": [], "last": await context.inbox.last_event()}
-    events = await context.inbox.journal(a.after, a.limit)
+    events, is_person = await context.inbox.journal(a.after, a.limit), context.caller.role is Role.OWNER
     lines = [
         {"n": e.n, "at": timestamp(e.at), "kind": e.kind, **e.told}
         | ({"message": shapes.message(e.message)} if e.message else {})
         for e in events
-        if e.message is None or context.may_read(e.message)
+        if (is_person or e.kind != "approval") and (e.message is None or context.may_read(e.message))
     ]
     return {"events": lines, "last": events[-1].n if events else a.after}
 
@@ -117,8 +119,8 @@ _STATS_TOOL: Final = tool_of(
 )
 
 STATUS_VERBS: Final = (
-    Verb("stats", Stats, _stats, _STATS_TOOL),
-    Verb("mailboxes", Mailboxes, _mailboxes),
+    Verb("stats", Stats, _stats, _STATS_TOOL, needs=Grant.READ),
+    Verb("mailboxes", Mailboxes, _mailboxes, needs=Grant.READ),
     Verb("evidence", Evidence, _evidence),
     Verb("notify", Notify, _notify),
     Verb("journal", ReadJournal, _journal),

@@ -15,6 +15,7 @@ from anyio import CancelScope, to_thread
 from harken import render
 from harken.errors import HarkenError, NotFound, UserError
 from harken.hosts.registry import host_name
+from harken.inbox.caller import Grant
 from harken.inbox.results import PullResult, TaskProgress
 from harken.inbox.tasks import NewTask
 from harken.model import TASK, Task, TaskId
@@ -171,7 +172,7 @@ async def _task_new(context: CallContext, a: TaskNew) -> object:
 
 
 async def make_task(context: CallContext, a: TaskMake) -> MadeTask:
-    """Make a task and its folder. A task whose worktree git cannot make is taken back."""
+    """Make a task and its folder. If git cannot make the worktree, the task is taken back."""
     from harken.workspaces.seeding import SeedReport, seed
     from harken.workspaces.tasks import TaskRequest, find_ground, ground_notes
     from harken.workspaces.worktree import add_worktree
@@ -211,12 +212,17 @@ async def make_task(context: CallContext, a: TaskMake) -> MadeTask:
 
 
 async def _check_out(context: CallContext, task: TaskId, add: Callable[[], None]) -> None:
-    is_made = False
+    from harken.workspaces.worktree import SpotTaken
+
+    is_kept = False
     try:
         await to_thread.run_sync(add)
-        is_made = True
+        is_kept = True
+    except SpotTaken:
+        is_kept = True  # the same task was made twice at once: it belongs to the first
+        raise
     finally:
-        if not is_made:
+        if not is_kept:
             # What git said is the reason; a task that stays is shown without its folder.
             with CancelScope(shield=True), suppress(HarkenError):
                 await context.tasks.finish(context.caller, task)
@@ -381,8 +387,8 @@ TASK_VERBS: Final = (
     Verb("task_unlink", TaskUnlink, _task_unlink),
     Verb("task_done", TaskDone, _task_done),
     Verb("task_rm", TaskRemove, _task_rm),
-    Verb("send_to_task", SendToTask, _send_to_task, _SEND_TOOL),
-    Verb("send_to_peer", SendToPeer, _send_to_peer, _PEER_TOOL),
-    Verb("check_inbox", CheckInbox, _check_inbox, _CHECK_TOOL),
-    Verb("inbox_status", InboxStatus, _inbox_status, _STATUS_TOOL),
+    Verb("send_to_task", SendToTask, _send_to_task, _SEND_TOOL, needs=Grant.SEND),
+    Verb("send_to_peer", SendToPeer, _send_to_peer, _PEER_TOOL, needs=Grant.SEND),
+    Verb("check_inbox", CheckInbox, _check_inbox, _CHECK_TOOL, needs=Grant.READ),
+    Verb("inbox_status", InboxStatus, _inbox_status, _STATUS_TOOL, needs=Grant.READ),
 )

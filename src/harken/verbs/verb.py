@@ -11,6 +11,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Annotated, Any, Final, Protocol, TypeAlias, cast, get_args, get_origin
@@ -24,13 +25,13 @@ from harken.errors import Forbidden, HarkenError, InternalError, NotFound, Unava
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.host import GENERIC
 from harken.hosts.registry import host_named
-from harken.inbox.access import Access, Tokens
+from harken.inbox.access import Access, ConnectedMachine, Tokens
 from harken.inbox.automation import Automation
-from harken.inbox.caller import Caller, Role
+from harken.inbox.caller import EVERY_MAILBOX, Caller, Grant, Role
 from harken.inbox.channels import Channels
 from harken.inbox.conversations import Conversations
 from harken.inbox.inbox import Inbox
-from harken.inbox.questions import Questions, Replies
+from harken.inbox.questions import Approvals, Questions, Replies
 from harken.inbox.results import PullResult
 from harken.inbox.retention import MailRetention
 from harken.inbox.tasks import Tasks
@@ -71,10 +72,11 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.+?)`")
 _MISSING = re.compile(r"Object missing required field `(.+?)`")
 _WRONG = re.compile(r"Expected `(.+?)`(?: (of length )?([<>]=?) (\S+))?(?:, got `(\w+)`)?")
 _BOUNDS: Final[Mapping[str, str]] = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
+_CHOICE = re.compile(r"Invalid enum value ('.*'|\S+)(?: - at|$)")
 _PLACE = re.compile(r" - at `\$\.?(.*)`$")
 
 
-def plain_fault(error: msgspec.ValidationError) -> str:
+def plain_fault(error: msgspec.ValidationError, arguments: type[msgspec.Struct]) -> str:
     """Return in plain words what is wrong with arguments: the library names its own types and paths."""
     said = str(error)
     if unknown := _UNKNOWN.match(said):
@@ -85,7 +87,7 @@ def plain_fault(error: msgspec.ValidationError) -> str:
     name = f"{found[1]!r}" if found and found[1] else "what is asked with"
     wrong = _WRONG.match(said)
     if wrong is None:
-        return f"{name} is not valid: {said[: found.start()] if found else said}"
+        return f"{name} {_odd_value(said, _choices(arguments, found[1]) if found else ())}"
     kinds, of_length, sign, bound, got = wrong.groups()
     if of_length and (sign, bound) == (">=", "1"):
         return f"{name} must not be empty"
@@ -94,6 +96,32 @@ def plain_fault(error: msgspec.ValidationError) -> str:
         return f"{name} must {'have' if of_length else 'be'} {_BOUNDS[sign]} {bound.removesuffix('.0')}{unit}"
     words = " or ".join(_KINDS.get(kind.strip(), kind.strip()) for kind in kinds.split("|"))
     return f"{name} must be {words}" + (f", not {_KINDS.get(got, got)}" if got else "")
+
+
+def _odd_value(said: str, choices: Sequence[object]) -> str:
+    if (value := _CHOICE.match(said)) and choices:
+        *most, last = map(repr, choices)
+        return f"must be {', '.join(most)}{' or ' if most else ''}{last}, not {value[1]}"
+    return f"is not valid: {_PLACE.sub('', said)}"
+
+
+def _choices(arguments: type[msgspec.Struct], name: str) -> Sequence[object]:
+    """Return what an argument may be, if that is one of a few."""
+    known = msgspec.inspect.type_info(arguments)
+    fields = known.fields if isinstance(known, msgspec.inspect.StructType) else ()
+    kinds: list[object] = [each.type for each in fields if each.encode_name == name]
+    found: list[object] = []
+    while kinds:
+        match kinds.pop():
+            case msgspec.inspect.Metadata(type=kind):
+                kinds.append(kind)
+            case msgspec.inspect.UnionType(types=several):
+                kinds += several
+            case msgspec.inspect.LiteralType(values=values):
+                found += values
+            case msgspec.inspect.EnumType(cls=cls):
+                found += [each.value for each in cls]
+    return found
 
 
 class SignedInBrowser(Protocol):
@@ -155,6 +183,7 @@ class CallContext:
     tasks: Tasks
     channels: Channels
     questions: Questions
+    approvals: Approvals
     conversations: Conversations
     replies: Replies
     automation: Automation
@@ -168,6 +197,7 @@ class CallContext:
     reload: Callable[[], Awaitable[Mapping[str, object]]]  # takes over config.toml, all or nothing
     sign_in: Callable[[], str]  # makes a link that signs a browser in, once
     browsers: SignedInBrowsers
+    machines: Callable[[], Mapping[str, ConnectedMachine]] = dict
 
     @property
     def agent(self) -> Session | None:
@@ -177,7 +207,7 @@ class CallContext:
     @property
     def result_bytes(self) -> int | None:
         """As much as the host of the agent that asks shows its model of a command's output; the person sees all."""
-        if self.caller.role is not Role.AGENT:
+        if self.caller.role is not Role.AGENT or (self.caller.scope and self.caller.said_by):
             return None
         return host_named(self.agent.host).result_bytes if self.agent else GENERIC.result_bytes
 
@@ -199,6 +229,11 @@ class CallContext:
     def surface_of(self, verb: str) -> str:
         """Return the name of the surface through which offers go: the verb's."""
         return verb
+
+    @property
+    def surface(self) -> str:
+        """The way by which the caller came: `cli` or `http`."""
+        return self.session.partition(":")[0]
 
     def answerable(self) -> Sequence[Mailbox] | None:
         """Return the mailboxes with what the caller may answer: a run what it is about, wherever that is."""
@@ -230,14 +265,21 @@ class CallContext:
         return self.agent.listed if self.agent else frozenset()
 
     def among(self, mailbox: str = "") -> Sequence[Mailbox] | None:
-        """Return what an agent may look into, or refuse it a mailbox that is not its own; None for the person."""
-        if self.caller.role is not Role.AGENT:
+        """Return what an agent may look into, or refuse it a mailbox that is not its own.
+
+        None for the person, and for a token that is for every mailbox.
+        """
+        if self.caller.role is not Role.AGENT or self._is_for_all:
             return None
         self._refuse_run()
         own = self.inbox.agent(self.caller, self.session).mailboxes
         if mailbox and mailbox not in own:
             raise self.caller.refusal(f"read the mailbox {mailbox[:40]!r}")
         return own
+
+    @property
+    def _is_for_all(self) -> bool:
+        return self.caller.scope is not None and EVERY_MAILBOX in self.caller.scope.mailboxes
 
     def may_read(self, message: Message) -> bool:
         """Whether a message is for the caller, or its own: the person reads every one."""
@@ -260,6 +302,8 @@ class CallContext:
         if self.caller.role is Role.AGENT:
             if consumer != self.caller.consumer:
                 raise self.caller.refusal(f"read as {name[:40]!r}")
+            if self._is_for_all:
+                return await self.inbox.person(self.session, consumer)
             return self.inbox.agent(self.caller, self.session)
         if not CONSUMER_NAME.fullmatch(consumer):
             raise UserError(
@@ -383,7 +427,7 @@ AnyCall: TypeAlias = CallContext | ToolCall
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What a tool gives: the JSON of its first block, how much still waits (None: not known yet), and a word about it.
+    """What a tool gives: the JSON of its first block, how much still waits (None: not known), and a word about it.
 
     Of what waits, `too_long` fit no result: the note says what gives those.
     """
@@ -393,9 +437,9 @@ class ToolAnswer:
     note: str = ""
     too_long: int = 0
 
-    def texts(self, waiting: int) -> Sequence[str]:
-        """Return the blocks of the result, while so much waits."""
-        line = render.still_waiting(waiting) if waiting > self.too_long else ""
+    def texts(self, waiting: int | None) -> Sequence[str]:
+        """Return the blocks of the result, while so much waits; None: it could not be counted."""
+        line = render.still_waiting(waiting) if waiting is not None and waiting > self.too_long else ""
         more = "\n".join(each for each in (self.note, line) if each)
         return [json_bytes(self.value).decode(), *([more] if more else [])]
 
@@ -449,7 +493,9 @@ class AgentTool:
             found = msgspec.convert(arguments or {}, self.arguments, strict=True)
         except msgspec.ValidationError as exc:
             fields = ", ".join(self.arguments.__struct_fields__) or "none"
-            raise UserError(f"{self.name}: {plain_fault(exc)}.", f"Its arguments are: {fields}.") from exc
+            raise UserError(
+                f"{self.name}: {plain_fault(exc, self.arguments)}.", f"Its arguments are: {fields}."
+            ) from exc
         if self.verb_arguments is None:
             return found
         values = {each.source: getattr(found, each.name) for each in self.fields}
@@ -506,13 +552,17 @@ def _struct_of(name: str, arguments: type[msgspec.Struct], fields: Sequence[Tool
     return msgspec.defstruct(name, made, forbid_unknown_fields=True)
 
 
-async def result_of(tool: AgentTool, call: ToolCall, arguments: object) -> Sequence[str]:
-    """Do what a tool does, and return the blocks of its result.
+async def result_of(verb: Verb, call: ToolCall, arguments: object) -> Sequence[str]:
+    """Do what the tool of a verb does, and return the blocks of its result.
 
     A result that the host would cut is refused, and what it carries is taken back: it would count as seen.
     """
-    answer = await tool.run(replace(call, tool=tool.name), tool.parse(arguments))
-    waiting = await call.inbox.count(call.reader) if answer.waiting is None else answer.waiting
+    tool, caller = verb.offered, call.caller.doing(verb.name, verb.needs)
+    answer = await tool.run(replace(call, tool=tool.name, caller=caller), tool.parse(arguments))
+    waiting = answer.waiting
+    # What was done is done, and what was handed over is there, also where the store has gone away meanwhile.
+    with suppress(Unavailable):
+        waiting = await call.inbox.count(call.reader) if waiting is None else waiting
     texts = answer.texts(waiting)
     if sum(len(text.encode()) for text in texts) > call.result_bytes and call.drop():
         with anyio.CancelScope(shield=True):
@@ -524,12 +574,23 @@ async def result_of(tool: AgentTool, call: ToolCall, arguments: object) -> Seque
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb: its name, its arguments, what it does and answers as JSON, and the tool that agents have for it."""
+    """A verb: its name, its arguments, what it does and answers as JSON, and the tool that agents have for it.
+
+    `needs` says what a token must let its holder do.
+    """
 
     name: str
     arguments: type[Arguments]
     run: Callable[[CallContext, Any], Awaitable[object]]
     tool: AgentTool | None = None
+    needs: Grant = Grant.NAMED
+
+    @property
+    def offered(self) -> AgentTool:
+        """Its tool; raises `UserError` when it has none."""
+        if self.tool is None:
+            raise UserError(f"{self.name!r} is no tool.", "Use the command or the HTTP API.")
+        return self.tool
 
     def parse(self, arguments: object) -> Arguments:
         """Return the arguments, or raise what is wrong with them."""
@@ -537,7 +598,9 @@ class Verb:
             return msgspec.convert(arguments or {}, self.arguments, strict=True)
         except msgspec.ValidationError as exc:
             known = ", ".join(self.arguments.__struct_fields__) or "none"
-            raise UserError(f"{self.name}: {plain_fault(exc)}.", f"Its arguments are: {known}.") from exc
+            raise UserError(
+                f"{self.name}: {plain_fault(exc, self.arguments)}.", f"Its arguments are: {known}."
+            ) from exc
 
 
 class VerbTable:
@@ -554,6 +617,9 @@ class VerbTable:
         verb = self._by_name.get(name)
         if verb is None:
             raise UserError(f"There is no verb {name[:80]!r}.", f"The verbs are: {', '.join(self._by_name)}.")
+        caller = context.caller.doing(name, verb.needs)
+        if caller is not context.caller:
+            context = replace(context, caller=caller)
         try:
             return await verb.run(context, verb.parse(arguments))
         except HarkenError:
