@@ -205,6 +205,9 @@ def _contradictions(chosen: Mapping[str, Any], origins: Mapping[str, str]) -> It
                 f'{origins[f"{group}.host"]}: {group}.host is "{host}", which other machines can reach; '
                 f'expected "127.0.0.1", "::1" or "localhost", or {group}.allow_remote = true.'
             )
+    for sender in chosen["trust.owner"]:
+        if sender.partition(":")[2].strip() == "*":
+            yield f'{origins["trust.owner"]}: trust.owner holds "{sender}", which is everyone; expected senders by id.'
     for sender in chosen["trust.known"]:
         if sender in chosen["trust.owner"]:
             yield f'{origins["trust.known"]}: trust.known holds "{sender}", which trust.owner holds too.'

@@ -15,13 +15,16 @@ from pathlib import Path
 from harken.automation import QuietHours
 from harken.config.values import (
     ValueType,
+    addresses,
     choice,
     duration,
+    file_path,
     flag,
     folder,
     host_name,
     hours,
     listen_host,
+    listen_place,
     machine_name,
     public_url,
     reference,
@@ -98,6 +101,56 @@ class HttpSettings:
     allow_remote: bool = field(
         default=False,
         metadata=_about(flag(), "Whether host may be an address that other machines can reach.", "allow_remote = true"),
+    )
+    public_listen: str = field(
+        default="",
+        metadata=_about(
+            listen_place(),
+            "Where other machines are let in, by TLS and with tokens: an address and a port; when empty, nowhere.",
+            'public_listen = "0.0.0.0:8443"',
+        ),
+    )
+    issuer: str = field(
+        default="",
+        metadata=_about(
+            public_url(),
+            "An OAuth 2.1 authorization server for public_url: the holders of its JWTs are let in with the tokens that "
+            "you make for them.",
+            'issuer = "https://login.example.org"',
+        ),
+    )
+    public_url: str = field(
+        default="",
+        metadata=_about(
+            public_url(),
+            "The address under which other machines reach public_listen.",
+            'public_url = "https://harken.example.org:8443"',
+        ),
+    )
+    proxy: tuple[str, ...] = field(
+        default=(),
+        metadata=_about(
+            addresses(),
+            "Addresses of reverse proxies before public_listen, which say where a request came from. Without a "
+            "certificate only they are let in.",
+            'proxy = ["10.0.0.1"]',
+        ),
+    )
+    certificate: str = field(
+        default="",
+        metadata=_about(
+            file_path(),
+            "The certificate for public_listen, with those that vouch for it, in PEM.",
+            'certificate = "~/certificates/harken.pem"',
+        ),
+    )
+    private_key: str = field(
+        default="",
+        metadata=_about(
+            file_path(),
+            "The file with the key of the certificate, in PEM and without a password.",
+            'private_key = "~/certificates/harken.key"',
+        ),
     )
 
 

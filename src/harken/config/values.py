@@ -13,7 +13,7 @@ import difflib
 import ipaddress
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Any
@@ -34,6 +34,8 @@ _SCHEME = re.compile(r"[A-Za-z]+ ")
 _REFERENCE = re.compile(r"(?:env|file|keyring):.+")
 _DIGITS = re.compile(r"-?[0-9]+(?:_[0-9]+)*")
 _MAX_DIGITS = 20
+_PORT_DIGITS = 5
+_MAX_PORT = 65_535
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SHOWN_CHARS = 60
 
@@ -211,6 +213,28 @@ def listen_host() -> ValueType:
     return ValueType(kind=str, expected=wanted, check=address)
 
 
+def listen_place() -> ValueType:
+    """Return the type of an address and a port to listen on, or nothing."""
+
+    def place(text: str) -> str:
+        host, _, port = text.rpartition(":")
+        if not text:
+            return text
+        is_bracketed = host.startswith("[") and host.endswith("]")
+        if not port.isdecimal() or len(port) > _PORT_DIGITS or int(port) > _MAX_PORT or (":" in host) != is_bracketed:
+            raise ValueError
+        listen_host().check(host[1:-1] if is_bracketed else host)
+        return text
+
+    wanted = 'an address and a port, such as "0.0.0.0:8443" or "[::]:8443"'
+    return ValueType(kind=str, expected=wanted, check=place)
+
+
+def file_path() -> ValueType:
+    """Return the type of a file that means the same wherever Harken was started, or nothing."""
+    return replace(folder(), expected='a path from the root or from ~/, such as "~/certificates/harken.pem"')
+
+
 def folder() -> ValueType:
     """Return the type of a folder that means the same wherever Harken was started, or nothing."""
 
@@ -320,6 +344,21 @@ def sender_ids() -> ValueType:
     return ValueType(
         kind=list[str],
         expected='a list of senders, each written "source:sender"',
+        check=lambda items: tuple(dict.fromkeys(map(one, items))),
+        from_text=lambda text: [item.strip() for item in text.split(",") if item.strip()],
+        show=list,
+    )
+
+
+def addresses() -> ValueType:
+    """Return the type of a list of IP addresses; repeated ones count once."""
+
+    def one(item: str) -> str:
+        return str(ipaddress.ip_address(item.strip()))
+
+    return ValueType(
+        kind=list[str],
+        expected='a list of IP addresses, such as ["10.0.0.1"]',
         check=lambda items: tuple(dict.fromkeys(map(one, items))),
         from_text=lambda text: [item.strip() for item in text.split(",") if item.strip()],
         show=list,

@@ -18,6 +18,7 @@ from harken import __version__
 from harken.clock import SystemClock
 from harken.config.home import Home
 from harken.config.load import is_elsewhere, load, target_of
+from harken.config.satellite import joined_to
 from harken.config.settings import StoreSettings
 from harken.control.client import DaemonClient, NoDaemon, Result
 from harken.display import counted, one_line
@@ -36,6 +37,8 @@ if TYPE_CHECKING:  # importing it here is what this module puts off
 
 ASK_SECONDS: Final = 10.0
 SILENT_AFTER: Final = timedelta(seconds=30)
+ASK_BYTES: Final = 1_000
+HEALTHY: Final = 200
 ANSWERS: Final = "the daemon answers"
 
 
@@ -136,13 +139,19 @@ def own_health(home: Home) -> OwnHealth:
         for each in broken_hosts()
     ]
     findings += _settings(home)
-    findings += _database(home)
+    record = joined_to(home)
+    findings += _database(home) if record is None else []
     surfaces: list[Result] = []
     try:
         with DaemonClient(home, can_start=False) as daemon:
             facts["daemon"] = daemon.ask_within(ASK_SECONDS, "status")["daemon"]
             surfaces = _evidence(daemon)
+            if record is not None:
+                what = f"this machine is the satellite {record.machine} of {record.url}, and linked to it"
+                findings.append(CheckFinding(what=what, is_good=True))
             findings += map(_source, daemon.ask_within(ASK_SECONDS, "source_list")["sources"])
+            findings += _sign_ins(daemon)
+            findings += _public_address(home, facts["daemon"]["public_url"])
     except NoDaemon:
         if home.down_file.exists():
             hint = "It was stopped with `harken down`: agents do not start it. Run: harken up"
@@ -166,6 +175,39 @@ def _settings(home: Home) -> list[CheckFinding]:
     except HarkenError as exc:
         return [CheckFinding(what=what, is_good=False, hint=f"{exc.message} {exc.hint}")]
     return [CheckFinding(what=what, is_good=True)] if home.config_file.exists() else []
+
+
+def _public_address(home: Home, listens_at: str) -> list[CheckFinding]:
+    """Try the address for other machines, from this one: what is before it (a firewall, a name) shows only so far."""
+    try:
+        settings = load(home, {}, {}).settings.http
+    except HarkenError:
+        return []  # what is wrong with them is said before
+    if not settings.public_listen:
+        return []
+    if not listens_at:
+        hint = "See why in logs/daemon.log: another program may have its port, or its certificate cannot be used."
+        return [CheckFinding(what=f"other machines are let in at {settings.public_listen}", is_good=False, hint=hint)]
+    import http.client
+    import ssl
+    from urllib.parse import urlsplit
+
+    place = urlsplit(listens_at)
+    kind = http.client.HTTPConnection if place.scheme == "http" else http.client.HTTPSConnection
+    client = kind(place.hostname or "", place.port, timeout=ASK_SECONDS)
+    try:
+        client.request("GET", f"{place.path.rstrip('/')}/healthz")
+        answer = client.getresponse()
+        is_ours = answer.status == HEALTHY and answer.read(ASK_BYTES) == b'{"status":"ok"}'
+        hint = f"Something else answers there ({answer.status}). Look at http.public_url, and at the proxy before it."
+    except ssl.SSLCertVerificationError as exc:
+        is_ours, hint = False, f"Its certificate is not trusted here: {exc.verify_message}. Look at http.certificate."
+    except (OSError, ValueError, http.client.HTTPException) as exc:
+        reason = getattr(exc, "strerror", None) or exc
+        is_ours, hint = False, f"It cannot be reached from this machine: {reason}. Look at its name and the firewall."
+    finally:
+        client.close()
+    return [CheckFinding.of(f"{one_line(listens_at)} answers, as tried from this machine", hint, is_good=is_ours)]
 
 
 def _database(home: Home) -> list[CheckFinding]:
@@ -290,10 +332,20 @@ def _span(passed: timedelta) -> str:
 def _source(found: Result) -> CheckFinding:
     """Say how a source is doing, and what to do about one that does not listen."""
     name, state = one_line(found["name"]), found["state"]
-    step = "harken source login" if state == SourceState.NEEDS_PERSON.value else "harken source test"
-    hint = f"{one_line(found['reason']) or 'It does not listen.'} Run: {step} {name}, or look: harken source list"
+    if state == SourceState.NEEDS_PERSON.value:
+        hint = f"{one_line(found['reason']).rstrip('.')}. Then look: harken source list"
+        return CheckFinding(what=f"the source {name} needs you", is_good=False, hint=hint)
+    hint = f"{one_line(found['reason']) or 'It does not listen.'} Run: harken source test {name}"
     is_good = state in {each.value for each in (SourceState.LISTENING, SourceState.CONNECTING, SourceState.ELSEWHERE)}
     return CheckFinding.of(f"the source {name} is {state}", hint, is_good=is_good)
+
+
+def _sign_ins(daemon: DaemonClient) -> list[CheckFinding]:
+    """Return each agent that rules cannot start, because nobody is signed in to it."""
+    rules = daemon.ask_within(ASK_SECONDS, "rules")["rules"]
+    agents = sorted({each["runs_on"] for each in rules if each["runs_on"] and each["cannot_run"]})
+    hint = "Sign in to it. Rules try it again every hour, or now with: harken rules reload"
+    return [CheckFinding(what=f"rules can run {each}", is_good=False, hint=hint) for each in agents]
 
 
 def _service(home: Home) -> list[CheckFinding]:

@@ -18,10 +18,9 @@ from harken.config.load import is_elsewhere, load, target_of
 from harken.config.settings import StoreSettings
 from harken.display import counted
 from harken.errors import Conflict, NotFound, UserError
-from harken.setup.archive import StoreCopier
-from harken.setup.backup import locked, name_store, words_for
+from harken.setup.backup import StoreCopier, locked, name_store, words_for
 from harken.store.contract.health import StoreIdentity
-from harken.store.identity import identity_text, not_in_use, refusal
+from harken.store.identity import identity_text, not_in_use, read_identity, refusal
 from harken.store.sqlite.connection import files_of, put_in_place
 from harken.store.sqlite.snapshot import CopyProgress, look, take
 from harken.store.sqlite.transfer import (
@@ -112,6 +111,8 @@ def plan_move(
 ) -> StoreMove:
     """Return the move from the store that is configured to another one; raises where there is none to make."""
     here, there = target_of(home, current, environ), target_of(home, wanted, environ)
+    if None not in (here, there) and _is_in_file(home):
+        here = None  # config.toml names the server already
     if here == there:
         raise Conflict("The store is there already.", "See it: harken store show")
     if here is not None and there is not None:
@@ -123,6 +124,12 @@ def plan_move(
     if target is None:
         raise Conflict("The store is there already.", "See it: harken store show")
     return StoreMove(home=home, target=target, current=current, wanted=wanted, told=told)
+
+
+def _is_in_file(home: Home) -> bool:
+    """Whether the messages of a home are in its own file, whatever its settings say."""
+    found = contents_of_file(home.database)
+    return found is not None and not found.moved_to and found.identity == read_identity(home.identity_file)
 
 
 def move(wanted: StoreMove, *, is_dry: bool = False) -> MoveReport:

@@ -16,7 +16,7 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from harken.errors import HarkenError, UserError
 from harken.model import Attention, Draft, Message, OutgoingReply, Trust
@@ -43,6 +43,11 @@ class SourceState(StrEnum):
     NEEDS_PERSON = "needs person"  # nothing will arrive before somebody acts
     STOPPED = "stopped"
     ELSEWHERE = "elsewhere"  # another daemon of the same store reads it
+
+    @property
+    def words(self) -> str:
+        """The state as a person reads it."""
+        return "needs you" if self is SourceState.NEEDS_PERSON else self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +93,7 @@ class SourceReport:
     attention: Attention
 
 
+@runtime_checkable
 class Feed(Protocol):
     """One stream of a source."""
 
@@ -114,6 +120,7 @@ class Feed(Protocol):
         ...
 
 
+@runtime_checkable
 class ReplySender(Protocol):
     """Takes replies to the messages of one source.
 
@@ -131,6 +138,7 @@ class ReplySender(Protocol):
         ...
 
 
+@runtime_checkable
 class PlaceholderWriter(Protocol):
     """Holds the places of answers in the conversations of one source.
 
@@ -378,6 +386,7 @@ class DoorAnswer:
     media_type: str = "application/json"
 
 
+@runtime_checkable
 class Door(Protocol):
     """One address that takes posts."""
 

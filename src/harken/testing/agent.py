@@ -8,6 +8,7 @@ import select
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -127,7 +128,8 @@ class EdgeClient:
 
     def close(self) -> int:
         """Close its input, as a host does; return the exit code."""
-        self._stdin.close()
+        with suppress(BrokenPipeError):  # what it was killed before it took
+            self._stdin.close()
         code = self._process.wait(10)
         self._stdout.close()
         return code

@@ -19,7 +19,7 @@ import msgspec
 
 from harken.display import one_line
 from harken.errors import Conflict, HarkenError, NotFound, UserError
-from harken.git.command import git
+from harken.git import git
 from harken.hosts.connect.apply import apply, undo
 from harken.hosts.connect.files import PRIVATE_FILE, read, trouble, write
 from harken.hosts.connect.plan import CommandStep, ConnectOptions, Connector, ConnectPlan, InstallTarget, Step

@@ -15,9 +15,10 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import Conflict, HarkenError, NotFound, UserError
-from harken.git.command import WORK_SECONDS, git, trouble
+from harken.git import WORK_SECONDS, git, trouble
 
 SHELF: Final = ".worktrees"
+SPOT_HINT: Final = "Name another task with --id, or use the folder: --here --dir …"
 _PLAIN: Final[Mapping[str, str]] = MappingProxyType({"LC_ALL": "C", "LANGUAGE": ""})
 _UNDER_WAY: Final = (
     ("rebase-merge", "a rebase"),
@@ -149,30 +150,56 @@ def plan_spot(repository: Repository, name: str, branch: str, start: str, *, fol
         raise Conflict(f"There is a branch {branch} already.", "Name another with --branch.")
     path = repository.shelf.resolve() / name
     if os.path.lexists(path):
-        raise Conflict(f"{path} exists already.", "Name another task with --id, or use the folder: --here --dir …")
+        raise Conflict(f"{path} exists already.", SPOT_HINT)
     return WorktreeSpot(path=path, branch=branch, commit=commit.out.strip())
 
 
+class SpotTaken(Conflict):
+    """Where a worktree was to be, something is now: another has made it meanwhile, and it is theirs."""
+
+
 def add_worktree(repository: Repository, spot: WorktreeSpot) -> None:
-    """Make a worktree on a new branch; when git fails, what it had begun goes again."""
-    words = ("worktree", "add", "--no-track", "-b", spot.branch, str(spot.path), spot.commit)
-    is_made = False
+    """Make a worktree on a new branch; when git fails, what was begun goes again, and nothing of another's."""
+    _make_folder(spot.path)
+    is_made = has_own_branch = False
     try:
-        said = git(repository.main, *words, seconds=WORK_SECONDS)
-        if said.code:
-            raise trouble(f"git could not make the worktree {spot.path}.", said)
+        _begin(repository, spot, "branch", "--no-track", spot.branch, spot.commit)
+        has_own_branch = True
+        _begin(repository, spot, "worktree", "add", str(spot.path), spot.branch)
         is_made = True
     finally:
         if not is_made:
-            _take_back(repository, spot)
+            _take_back(repository, spot, has_own_branch=has_own_branch)
 
 
-def _take_back(repository: Repository, spot: WorktreeSpot) -> None:
-    # Neither the folder nor the branch was there before: whatever is there now, this has made.
+def _make_folder(path: Path) -> None:
+    place = path.parent
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        place = path
+        place.mkdir()
+    except FileExistsError as exc:
+        if place == path:
+            raise SpotTaken(f"{path} exists already.", SPOT_HINT) from exc
+        raise UserError(f"{place} is not a folder.", "Make room for it, or use --here.") from exc
+    except OSError as exc:
+        raise UserError(f"{place} cannot be made: {exc.strerror}.", "Make room for it, or use --here.") from exc
+
+
+def _begin(repository: Repository, spot: WorktreeSpot, *words: str) -> None:
+    said = git(repository.main, *words, seconds=WORK_SECONDS)
+    if said.code:
+        raise trouble(f"git could not make the worktree {spot.path}.", said)
+
+
+def _take_back(repository: Repository, spot: WorktreeSpot, *, has_own_branch: bool) -> None:
     with suppress(HarkenError):
-        git(repository.main, "worktree", "remove", "--force", "--force", str(spot.path), seconds=WORK_SECONDS)
-        if tip(repository.main, spot.branch) == spot.commit:
-            git(repository.main, "branch", "-D", "--", spot.branch)
+        if has_own_branch:
+            git(repository.main, "worktree", "remove", "--force", "--force", str(spot.path), seconds=WORK_SECONDS)
+            if tip(repository.main, spot.branch) == spot.commit:
+                git(repository.main, "branch", "-D", "--", spot.branch)
+    with suppress(OSError):
+        spot.path.rmdir()
     _tidy(spot.path.parent)
 
 

@@ -10,7 +10,7 @@ from harken.sources.source import SourceKind, Speakers
 KIND: Final = SourceKind(
     name="bot",
     title="Bot",
-    summary="A bot of the Bot Framework, to which people write in Teams.",
+    summary="A bot that people write to in Teams, made with the Bot Framework.",
     speakers=Speakers.PEOPLE,
     read_settings=LazyPart("harken.sources.bot.settings:read_settings"),
     make=LazyPart("harken.sources.bot.source:make_source"),

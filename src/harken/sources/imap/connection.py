@@ -25,7 +25,6 @@ import anyio
 import anyio.to_thread
 
 from harken.errors import HarkenError, NeedsPerson, Unavailable
-from harken.sources.imap.checkpoint import ImapRow
 from harken.sources.imap.messages import own_id_of
 from harken.sources.imap.settings import STARTTLS, TLS, MailServer
 
@@ -43,6 +42,16 @@ _AROUND: Final = re.compile(r"^(?:[A-Za-z]+ failed: )?(?:b['\"])?(?:\[[A-Z0-9 -]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class ImapRow:
+    """One mail of a folder: its number, its size, and when it came."""
+
+    uid: int
+    size: int
+    received_at: datetime
+    message_id: str = ""  # only where it was asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

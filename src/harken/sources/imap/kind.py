@@ -10,7 +10,7 @@ from harken.sources.source import SourceKind, Speakers
 KIND: Final = SourceKind(
     name="imap",
     title="Mail",
-    summary="Any mail account, over IMAP; answered over SMTP.",
+    summary="Any mail account: read over IMAP, answered over SMTP.",
     speakers=Speakers.PEOPLE,
     read_settings=LazyPart("harken.sources.imap.settings:read_settings"),
     answers=LazyPart("harken.sources.imap.settings:can_answer"),

@@ -24,26 +24,24 @@ import anyio
 import httpx2
 
 from harken.sources.mcp import protocol
-from harken.sources.mcp.events import (
+from harken.sources.mcp.link import (
     NOT_FOR_US,
     POLL,
     SILENT_SECONDS,
     STREAM,
     EventPositions,
     EventSubscription,
-    PollResult,
-    list_events,
-    poll_events,
-)
-from harken.sources.mcp.link import (
     IdleTimer,
     LinkClosed,
     LinkLost,
     LinkReceiver,
     LinkTrouble,
+    PollResult,
     PushUnsupported,
     ServerReplies,
     SessionGone,
+    list_events,
+    poll_events,
     watched,
 )
 from harken.sources.mcp.protocol import (

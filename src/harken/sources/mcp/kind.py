@@ -10,7 +10,7 @@ from harken.sources.source import SourceKind, Speakers
 KIND: Final = SourceKind(
     name="mcp",
     title="MCP server",
-    summary="Another MCP server, by its address or the program that it is.",
+    summary="An MCP server, by its address or the command that starts it.",
     speakers=Speakers.MACHINES,
     read_settings=LazyPart("harken.sources.mcp.settings:read_settings"),
     answers=False,

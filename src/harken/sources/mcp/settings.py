@@ -225,7 +225,7 @@ class McpSetup(SourceSetup):
     options = options_of(McpSettings)
     takes_arguments = True
     help_text = (
-        "Add an MCP server, by its address or the program that it is. Secrets stay outside: --header "
+        "Add an MCP server, by its address or the command that starts it. Secrets stay outside: --header "
         "Authorization=env:CI_TOKEN, with CI_TOKEN=... in the file `env` in Harken's folder."
     )
 

@@ -21,25 +21,23 @@ import anyio
 from anyio.abc import ByteReceiveStream, Process
 
 from harken.sources.mcp import protocol
-from harken.sources.mcp.events import (
+from harken.sources.mcp.link import (
     FIRST_POLL_SECONDS,
     NOT_FOR_US,
     STREAM,
     AskServer,
     EventPositions,
     EventSubscription,
-    PollResult,
-    list_events,
-    poll_events,
-)
-from harken.sources.mcp.link import (
     IdleTimer,
     LinkClosed,
     LinkLost,
     LinkReceiver,
     LinkTrouble,
+    PollResult,
     ServerReplies,
     bounded,
+    list_events,
+    poll_events,
     watched,
 )
 from harken.sources.mcp.protocol import Announcement, RpcAnswer, RpcRequest, read_frame

@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from html import escape
 from typing import Final
 
@@ -20,7 +21,6 @@ from harken.model import MAX_RAW_CHARS, Draft, Sender, TextFormat
 from harken.sources.answers import is_unattended
 from harken.sources.microsoft.responses import MissingScope
 from harken.sources.microsoft.sent import ends_with_reference, reference, words
-from harken.sources.outlook.checkpoint import OutlookRow
 from harken.sources.payload import Json, iso_moment, items, text_of, within
 
 LANE: Final = "mailbox"
@@ -107,6 +107,14 @@ _MAX_HEADS: Final = 50  # lines that may begin the head of a mail
 _HEAD_PIECES: Final = 40
 _HEAD_CHARS: Final = 300
 _HEAD_LINES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class OutlookRow:
+    """One entry in a list of changes: a mail that came, and when."""
+
+    id: str
+    received_at: datetime | None
 
 
 def is_proven(headers: Sequence[tuple[str, str]], address: str) -> bool:

@@ -4,25 +4,37 @@ Changes are only names of mails: each is read by its id, in the order in which t
 whole round of changes has been handed over, so what stops in between is read again and known by its id. A link that the
 service has forgotten is replaced by reading the folder anew. `OwnAddresses` knows which addresses are the account's
 own: a sender who writes to one of them waits for an answer. Below is the Graph client, above is `daemon/source_set.py`.
+
+A checkpoint is a link to the next changes and enough about time to begin again without that link: `since` is the newest
+mail that was there before the source listened, `heard` the newest mail so far. All times are the service's, except that
+nothing counts as old that came after our own start. A checkpoint belongs to an account.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, TypeVar
 
 import anyio
+import msgspec
 
 from harken.clock import Clock
 from harken.errors import Forbidden, HarkenError, NeedsPerson, NotFound, Unavailable, UserError
 from harken.model import Draft
 from harken.sources.check import CheckContext, CheckReport
-from harken.sources.feed import MAX_ASKED_SECONDS, FeedTiming, RecordedFeed, wait_seconds
+from harken.sources.feed import (
+    MAX_ASKED_SECONDS,
+    FeedTiming,
+    RecordedFeed,
+    checkpoint_of,
+    read_checkpoint,
+    wait_seconds,
+)
 from harken.sources.http import part
 from harken.sources.microsoft.account import (
     AccountParts,
@@ -39,13 +51,13 @@ from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic
 from harken.sources.microsoft.responses import MissingScope, PositionGone
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.microsoft.settings import MAX_ADDRESSES, mail_address
-from harken.sources.outlook.checkpoint import OVERLAP, OutlookCheckpoint, OutlookRow, first_place, read_place
 from harken.sources.outlook.mail import (
     LANE,
     OUTSIDE,
     SENT,
     UNVERIFIED,
     WHOLE,
+    OutlookRow,
     address_of,
     closing_id_of,
     draft_of,
@@ -60,12 +72,16 @@ from harken.sources.outlook.settings import OutlookSettings, read_settings
 from harken.sources.payload import Json, items
 from harken.sources.source import Batch, Source, SourceEntry
 
+# Mail can be moved into a folder after it came: what begins again reads a while that it knows already.
+OVERLAP: Final = timedelta(days=7)
+MAX_KNOWN: Final = 200
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_VERSION: Final = 1
 PAGE: Final = 500
 MAX_PAGES: Final = 2_000
 MAX_AT_ONCE: Final = 10  # mails that are read before they are stored
 MAX_FAILURES: Final = 3  # of reading one mail, before only its outside is asked for
 MAX_TRIES: Final = 6  # before it is asked whether only that mail cannot be had
-
 _CHANGES: Final[Mapping[str, str]] = {"changeType": "created", "$select": "id,receivedDateTime"}
 # Asked in this order, until one is not too much: everything, without the attachments, only the outside.
 _OUTSIDE: Final[Mapping[str, str]] = {"$select": ",".join(OUTSIDE)}
@@ -75,13 +91,10 @@ _FORMS: Final[tuple[Mapping[str, str], ...]] = (
     _OUTSIDE,
 )
 _MEETING: Final[Mapping[str, str]] = {"$expand": "microsoft.graph.eventMessage/event"}
-
 _T = TypeVar("_T")
-
 ASK_SECONDS: Final = 15.0  # mail waits meanwhile
 KEPT: Final = timedelta(days=1)  # an Agent User never signs in anew, and is given other addresses all the same
 TROUBLED: Final = timedelta(minutes=5)
-
 # The second for accounts that have no such property: a personal one refuses to be asked for it.
 _ADDRESS_FORMS: Final[tuple[Mapping[str, str], ...]] = (
     {"$select": "mail,userPrincipalName,proxyAddresses"},
@@ -89,8 +102,74 @@ _ADDRESS_FORMS: Final[tuple[Mapping[str, str], ...]] = (
 )
 _PASSING: Final = (Unavailable, NotFound)  # an account that was made just now is not known everywhere yet
 _BY_MAIL: Final = "smtp:"  # in upper case the one that is written from; others lead elsewhere, such as `sip:`
-
 _log = logging.getLogger("harken.sources.microsoft")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutlookCheckpoint:
+    """How far a folder was read. Without a link it is read anew, from `since` on."""
+
+    link: str = ""
+    since: datetime = _BEGINNING
+    heard: datetime = _BEGINNING
+    known: tuple[str, ...] = ()  # ids of mails that came in the very second of `since`, before anybody listened
+    account: str = ""  # whose folder it is; empty: it was not known
+
+    def text(self) -> str:
+        """Return it as a checkpoint."""
+        written = _OutlookRecord(_VERSION, self.link, self.since, self.heard, self.known, self.account)
+        return checkpoint_of(written)
+
+    def is_of(self, account: str) -> bool:
+        """Whether it is a place of this account, as far as both are known."""
+        return not self.account or not account or self.account == account
+
+    def news(self, rows: Sequence[OutlookRow]) -> list[OutlookRow]:
+        """Return the mails that are to be heard, each once, oldest first."""
+        oldest = self.since if self.link else max(self.since, _before(self.heard))
+        once = {row.id: row for row in rows if row.id not in self.known}
+        news = [row for row in once.values() if row.received_at is None or row.received_at >= oldest]
+        return sorted(news, key=lambda row: (row.received_at or oldest, row.id))
+
+    def after(self, rows: Iterable[OutlookRow], link: str, present: datetime) -> OutlookCheckpoint:
+        """Return the place behind these changes. A mail that claims to be from the future moves nothing."""
+        times = [row.received_at for row in rows if row.received_at is not None and row.received_at <= present]
+        return replace(self, link=link, heard=max([self.heard, *times]))
+
+    def begin_again(self) -> OutlookCheckpoint:
+        """Return the place without its link, which the service does not know any more."""
+        return replace(self, link="")
+
+
+def first_place(rows: Sequence[OutlookRow], started: datetime) -> OutlookCheckpoint:
+    """Return where listening begins, told everything that a folder held and when we began to ask."""
+    old = [row for row in rows if row.received_at is not None and row.received_at < started]
+    newest = max((row.received_at for row in old if row.received_at is not None), default=_BEGINNING)
+    known = tuple(row.id for row in old if row.received_at == newest)[:MAX_KNOWN]
+    return OutlookCheckpoint(since=newest, heard=newest, known=known)
+
+
+def read_place(checkpoint: str) -> OutlookCheckpoint | None:
+    """Return the place that a checkpoint names, or None if it names none."""
+    read = read_checkpoint(checkpoint, _OutlookRecord)
+    if read is None:
+        return None
+    if read.version != _VERSION or read.since.tzinfo is None or read.heard.tzinfo is None:
+        return None
+    return OutlookCheckpoint(link=read.link, since=read.since, heard=read.heard, known=read.known, account=read.account)
+
+
+class _OutlookRecord(msgspec.Struct, array_like=True):
+    version: int
+    link: str
+    since: datetime
+    heard: datetime
+    known: tuple[str, ...] = ()
+    account: str = ""
+
+
+def _before(moment: datetime) -> datetime:
+    return max(_BEGINNING, moment - OVERLAP) if moment > _BEGINNING else _BEGINNING
 
 
 @dataclass(frozen=True, slots=True)

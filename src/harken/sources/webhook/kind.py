@@ -10,7 +10,7 @@ from harken.sources.source import SourceKind, Speakers
 KIND: Final = SourceKind(
     name="webhook",
     title="Webhook",
-    summary="An address that GitHub, GitLab, Slack and others post to, and anything that signs.",
+    summary="An address that GitHub, GitLab, Slack and any program that signs can post to.",
     speakers=Speakers.MACHINES,
     read_settings=LazyPart("harken.sources.webhook.settings:read_settings"),
     answers=False,
