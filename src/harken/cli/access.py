@@ -1,6 +1,9 @@
-"""The verbs that decide who may reach what, and which machines: only the person may, the daemon refuses an agent."""
+"""The verbs that decide who and what may reach you, and with which token. The daemon refuses them to an agent."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
 
 import click
 
@@ -13,6 +16,15 @@ from harken.display import one_line
 from harken.times import LENGTHS
 
 KINDS = ("channel", "sender", "session")
+_MAILBOX: Final = "A mailbox that it is for (default: inbox); '*' is every one. Repeatable."
+_MAY: Final = "What it may do, with commas: read, send, reply, approve, or verbs that only you may do."
+TOKEN_KINDS = ("agent", "sender", "machine", "phone")
+_HOLDS: Final[Mapping[str | None, str]] = {
+    "owner": "speaks for you",
+    "known": "is known and may reach sessions",
+    "unknown": "is only counted from now on",
+    None: "is no longer decided about",
+}
 
 _source = verb_option("allow", "source", show_default=True)
 _kind = click.argument("kind", type=click.Choice(KINDS))
@@ -22,20 +34,17 @@ _kind = click.argument("kind", type=click.Choice(KINDS))
 @click.argument("sender")
 @_source
 @verb_option("allow", "as_owner")
-def allow(asked: Invocation, *, sender: str, source: str, as_owner: bool) -> None:
-    result = _ask(asked, "allow", sender=sender, source=source, as_owner=as_owner)
-    if not asked.as_json:
-        what = "speaks for you" if result["trust"] == "owner" else "is known and may reach sessions"
-        asked.screen.line(f"{_sender(result)} {what}.")
+@verb_option("allow", "is_undone")
+def allow(asked: Invocation, *, sender: str, source: str, as_owner: bool, is_undone: bool) -> None:
+    _tell(asked, _ask(asked, "allow", sender=sender, source=source, as_owner=as_owner, is_undone=is_undone))
 
 
 @verb_command("deny")
 @click.argument("sender")
 @_source
-def deny(asked: Invocation, *, sender: str, source: str) -> None:
-    result = _ask(asked, "deny", sender=sender, source=source)
-    if not asked.as_json:
-        asked.screen.line(f"{_sender(result)} is only counted from now on.")
+@verb_option("deny", "is_undone")
+def deny(asked: Invocation, *, sender: str, source: str, is_undone: bool) -> None:
+    _tell(asked, _ask(asked, "deny", sender=sender, source=source, is_undone=is_undone))
 
 
 @verb_command("pair")
@@ -68,19 +77,33 @@ def unmute(asked: Invocation, *, kind: str, name: str) -> None:
 
 @click.group()
 def token() -> None:
-    """Make, list and revoke the tokens that let other machines in."""
+    """Make, list and revoke the tokens that let programs and other machines in."""
 
 
 @verb_command("token_new", name="new")
 @click.argument("name")
-@click.option("--kind", type=click.Choice(("machine",)), default="machine", show_default=True, help="What it is for.")
+@verb_option("token_new", "kind", type=click.Choice(TOKEN_KINDS), show_default=True)
+@click.option("--mailbox", "mailboxes", metavar="NAME", multiple=True, help=_MAILBOX)
+@verb_option("token_new", "task", metavar="TASK")
+@click.option("--may", metavar="WORDS", default="", help=_MAY)
+@verb_option("token_new", "consumer", metavar="NAME")
+@verb_option("token_new", "trust", metavar="TRUST")
+@verb_option("token_new", "subject", metavar="NAME")
 @click.option("--expires", "seconds", metavar="TIME", type=Length(), help=f"After this long: {LENGTHS}.")
-def token_new(asked: Invocation, *, name: str, kind: str, seconds: float | None) -> None:
-    result = _ask(asked, "token_new", name=name, kind=kind, seconds=seconds)
+def token_new(asked: Invocation, *, mailboxes: tuple[str, ...], may: str, **options: object) -> None:
+    words = [word.strip() for word in may.split(",") if word.strip()]
+    result = _ask(asked, "token_new", mailboxes=list(mailboxes), may=words, **options)
     if not asked.as_json:
-        asked.screen.line(one_line(result["secret"]))
+        if result["secret"]:
+            asked.screen.line(one_line(result["secret"]))
         until = f" It is good until {clock_time(result['expires_at'])}." if result["expires_at"] else ""
-        note_to_person(f"It is shown only once.{until} It works only for the first machine that uses it.")
+        what = _scope(result) or "It works only for the first machine that uses it"
+        shown = "It is shown only once." if result["secret"] else "Its holder comes with a token of the issuer."
+        note_to_person(f"{shown}{until} {what}.")
+        if result["kind"] == "machine" and result["join_url"]:
+            note_to_person(f"On that machine: harken join {result['join_url']} --token-file FILE")
+        elif result["kind"] == "machine":
+            note_to_person("Other machines are not let in yet: set http.public_listen in config.toml.")
 
 
 @verb_command("token_list", name="list")
@@ -109,7 +132,23 @@ def _token_row(item: Result) -> tuple[str, ...]:
     ends = f"until {clock_time(item['expires_at'])}" if item["expires_at"] else "no end"
     state = item["state"] if item["state"] != "in force" else ends
     used = f"used {clock_time(item['used_at'])} from {item['used_from']}" if item["used_at"] else "not used yet"
-    return (item["name"], item["kind"], state, used)
+    return (item["name"], item["kind"], _scope(item), state, used)
+
+
+def _scope(item: Result) -> str:
+    """Say what a token lets its holder do; nothing for a machine's, which says who asks."""
+    if not item["may"]:
+        return ""
+    where = "every mailbox" if "*" in item["mailboxes"] else ", ".join(map(one_line, item["mailboxes"]))
+    trust = f", as {item['trust']}" if item["trust"] else ""
+    reader = f", as {one_line(item['consumer'])}" if "read" in item["may"] else ""
+    return f"May {', '.join(item['may'])} in {where}{reader or trust}"
+
+
+def _tell(asked: Invocation, result: Result) -> None:
+    """Say what holds for a sender from now on."""
+    if not asked.as_json:
+        asked.screen.line(f"{_sender(result)} {_HOLDS[result['trust']]}.")
 
 
 def _ask(asked: Invocation, method: str, **params: object) -> Result:

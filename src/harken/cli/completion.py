@@ -232,6 +232,12 @@ def open_questions(query: CompletionQuery, begin: str) -> list[Completion]:
     return _described({each["message"]["id"]: _about(each["message"]) for each in found}, begin)
 
 
+def open_approvals(query: CompletionQuery, begin: str) -> list[Completion]:
+    """Complete what hosts ask."""
+    found = _ask(query, "approvals", limit=NEWEST).get("approvals", [])
+    return _described({each["id"]: f"{each['host']}: {each['tool']}" for each in found}, begin)
+
+
 def conversations(query: CompletionQuery, begin: str) -> list[Completion]:
     """Complete the newest message of each conversation that is neither done nor put off."""
     found = [each["newest"] for each in _ask(query, "conversations", limit=NEWEST).get("conversations", [])]

@@ -32,6 +32,12 @@ _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmati
 @_project
 @click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @_yes
+@click.option(
+    "--approvals/--no-approvals",
+    "has_approvals",
+    default=None,
+    help="Answer elsewhere too what the agent asks before it uses a tool.",
+)
 @click.option("--wake", metavar="WAY", default=None, help="How to wake an idle session, if the agent has a choice.")
 def connect(
     asked: Invocation,
@@ -42,6 +48,7 @@ def connect(
     dry_run: bool,
     yes: bool,
     wake: str | None,
+    has_approvals: bool | None,
 ) -> None:
     """Connect agents: shows the changes to their settings, asks, and writes them.
 
@@ -56,7 +63,7 @@ def connect(
         found = [target for target in found if target.found]
     if not found:
         raise NotFound("No agent was found on this machine.", f"There are: {', '.join(host_names())}.")
-    connect_targets(asked, found, wake=wake, is_dry=dry_run, is_agreed=yes)
+    connect_targets(asked, found, wake=wake, has_approvals=has_approvals, is_dry=dry_run, is_agreed=yes)
 
 
 @verb("disconnect")

@@ -54,11 +54,18 @@ def look_for_hosts(asked: Invocation, names: Sequence[str], project: Path | None
 
 
 def connect_targets(
-    asked: Invocation, found: Sequence[ConnectTarget], *, wake: str | None, is_dry: bool, is_agreed: bool
+    asked: Invocation,
+    found: Sequence[ConnectTarget],
+    *,
+    wake: str | None,
+    has_approvals: bool | None = None,
+    is_dry: bool,
+    is_agreed: bool,
 ) -> None:
     """Show, ask, write and verify. Of several hosts, one that cannot be connected does not stop the others."""
     refuse_agent(asked, "connect hosts")
-    jobs = [job_of(target, wake, is_alone=len(found) == 1) for target in found]
+    is_alone = len(found) == 1
+    jobs = [job_of(target, wake, is_alone=is_alone, has_approvals=has_approvals) for target in found]
     for job in jobs:
         if not asked.as_json:
             _show(asked, job)

@@ -13,6 +13,7 @@ import click
 
 from harken.cli.invocation import Invocation
 from harken.cli.verbs import verb
+from harken.errors import UserError
 
 
 @verb("mcp")
@@ -21,14 +22,22 @@ from harken.cli.verbs import verb
     "--consumer", default="", envvar="HARKEN_CONSUMER", help="Read as this consumer (default: the agent's name)."
 )
 @click.option("--task", default="", envvar="HARKEN_TASK", help="Read as this task, wherever it runs; a task's id.")
-def mcp(asked: Invocation, *, is_shown: bool, consumer: str, task: str) -> None:
+@click.option("--url", default="", metavar="URL", help="Serve from a Harken elsewhere: https://HOST/mcp.")
+@click.option("--token-file", default="", metavar="FILE", help="With --url: the file that holds the token.")
+def mcp(asked: Invocation, *, is_shown: bool, consumer: str, task: str, url: str, token_file: str) -> None:
     """Serve MCP on stdin and stdout, for an agent.
 
     The command that --print-command shows starts fastest. --task, or HARKEN_TASK in the environment, is for programs
     that do not start in their task's folder, such as desktop apps.
     """
-    arguments = _arguments(asked, "mcp.py") + (["--consumer", consumer] if consumer else [])
-    arguments += ["--task", task] if task else []
+    if bool(url) != bool(token_file):
+        raise UserError("--url and --token-file belong together.", "See: docs/howto/remote-mcp.md")
+    if url:
+        # The token says as whom it reads.
+        arguments = [*_program("mcp.py"), "--url", url, "--token-file", str(Path(token_file).absolute())]
+    else:
+        arguments = _arguments(asked, "mcp.py") + (["--consumer", consumer] if consumer else [])
+        arguments += ["--task", task] if task else []
     if not is_shown:
         _become(arguments)
     elif asked.as_json:
@@ -49,9 +58,12 @@ def hook(asked: Invocation, *, host: str, moment: str) -> None:
 
 
 def _arguments(asked: Invocation, script: str) -> list[str]:
+    return [*_program(script), "--home", str(asked.home.path)]
+
+
+def _program(script: str) -> list[str]:
     # By path: a program of its own that must not see this package, nor `site`.
-    path = Path(__file__).parent.parent / "edge" / script
-    return ["-I", "-S", str(path), "--home", str(asked.home.path)]
+    return ["-I", "-S", str(Path(__file__).parent.parent / "edge" / script)]
 
 
 def _become(arguments: list[str]) -> None:

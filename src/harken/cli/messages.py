@@ -99,7 +99,7 @@ def text_or_stdin(words: tuple[str, ...], hint: str) -> str:
 
 
 def hand_over(
-    asked: Invocation, daemon: DaemonClient, offered: Result, show: Callable[[Screen, Result], None], left: int
+    asked: Invocation, daemon: DaemonClient, offered: Result, show: Callable[[Screen, Result], None], left: int | None
 ) -> None:
     """Print what was offered, and only then say that it was shown: after an error it is offered again."""
     if asked.as_json:

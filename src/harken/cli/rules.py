@@ -100,7 +100,7 @@ def explain(asked: Invocation, *, message: str) -> None:
 def schema(asked: Invocation) -> None:
     """Print the JSON Schema of the rules file, for editors."""
     from harken.hosts.registry import host_names
-    from harken.rules.schema import json_schema
+    from harken.rules.load import json_schema
 
     asked.print_json(json_schema(host_names()))
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +18,14 @@ from harken.cli.verbs import verb
 from harken.config.home import Home, ensure
 from harken.control.start import leave_reason
 from harken.errors import Conflict, HarkenError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from harken.config.satellite import JoinRecord
+    from harken.config.settings import Settings
+
+    Run = Callable[[Home, Settings], Awaitable[None]]
 
 _log = logging.getLogger("harken.daemon")
 
@@ -55,8 +64,10 @@ def _serve_alone(home: Home, *, is_detached: bool) -> None:
     gc.disable()
     from harken import log
     from harken.config.load import load
-    from harken.daemon import compose
+    from harken.config.satellite import joined_to
 
+    record = joined_to(home)
+    run = _main_daemon() if record is None else _satellite(record)
     gc.enable()
     (home.run_dir / "failed").unlink(missing_ok=True)
     loaded = load(home, {}, os.environ)
@@ -73,11 +84,23 @@ def _serve_alone(home: Home, *, is_detached: bool) -> None:
             _log.warning("%s", warning)
         try:
             anyio.run(
-                partial(compose.serve, home, loaded.settings),
+                partial(run, home, loaded.settings),
                 backend_options={"use_uvloop": _is_fast_loop_used()},
             )
         except BaseExceptionGroup as group:
             raise _only(group) from group
+
+
+def _main_daemon() -> Run:
+    from harken.daemon import compose
+
+    return compose.serve
+
+
+def _satellite(record: JoinRecord) -> Run:
+    from harken.daemon import satellite
+
+    return partial(satellite.serve, record=record)
 
 
 def _is_fast_loop_used() -> bool:

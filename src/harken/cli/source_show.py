@@ -106,9 +106,10 @@ def _span(seconds: int) -> str:
 
 
 def _head(screen: Screen, found: Result, indent: str = "") -> None:
-    state = screen.paint(one_line(found["state"]), _COLOURS.get(found["state"], DIM))
+    words = "needs you" if found["state"] == "needs person" else one_line(found["state"])
+    state = screen.paint(words, _COLOURS.get(found["state"], DIM))
     server = f"  {found['server']}" if found["server"] else ""
-    taken = f"{indent}{one_line(found['name'])}  {one_line(found['state'])}  "
+    taken = f"{indent}{one_line(found['name'])}  {words}  "
     rest = screen.fit(f"{found['address']}{server}", len(taken))
     line = f"{indent}{screen.paint(one_line(found['name']), BOLD)}  {state}  {screen.paint(rest, DIM)}"
     screen.line(line.rstrip())

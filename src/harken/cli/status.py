@@ -65,6 +65,10 @@ def _show_yours(screen: Screen, found: Result) -> None:
     if unread:
         screen.hint(f"{unread} unread for you: harken pull")
     # An earlier version of the daemon does not say it, and an agent is not told.
+    if (approvals := found.get("approvals") or {"count": 0})["count"]:
+        which = "agent asks" if approvals["count"] == 1 else "agents ask"
+        since = clock_time(approvals["oldest"])
+        screen.hint(f"{approvals['count']} {which} before a tool is used, since {since}: harken approve")
     needs = (found.get("needs") or {"count": 0})["count"]
     if needs:
         screen.hint(f"{counted(needs, 'thing')} {'needs' if needs == 1 else 'need'} you: harken needs")
@@ -95,6 +99,11 @@ def _show_agents(screen: Screen, found: Result) -> None:
         screen.hint(f"Agents: {'no session is open' if is_connected else UNCONNECTED}")
     deaf = [(item["consumer"], item["session"], item["problem"]) for item in found["sessions"] if item["problem"]]
     show_section(screen, "Sessions that read nothing", deaf)
+    followed = [
+        (each["consumer"], each["sentence"], f"told {each['told']}, since {clock_time(each['since'])}")
+        for each in found["daemon"].get("subscriptions", [])
+    ]
+    show_section(screen, "Subscribed to events", followed)
     waits = [
         (place["consumer"], place["mailbox"], f"{place['unread']} unread")
         for place in found["consumers"]

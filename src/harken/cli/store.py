@@ -1,27 +1,33 @@
-"""The verbs `store show` and `store move`: where messages are kept, and moving them to PostgreSQL or back.
+"""The verbs of the store: `store show`, `store move` and `retention`: where messages are kept, and for how long.
 
-They work on the store itself and ask no daemon. What a move does, and in which order, is in `setup/store.py`.
+`store` works on the store itself and asks no daemon. What a move does, and in which order, is in `setup/store.py`.
+`retention run` removes now what the daemon removes by itself, now and then: what was not seen becomes expired first,
+and stays to be seen.
 """
 
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from harken.cli.authority import refuse_agent
 from harken.cli.invocation import Invocation
-from harken.cli.output import human
+from harken.cli.output import Screen, human, note_to_person
 from harken.cli.progress import Progress
-from harken.cli.verbs import lists, verb
-from harken.control.client import Result
+from harken.cli.verbs import lists, or_subcommand, verb, verb_command
+from harken.config.satellite import refuse_on_satellite
+from harken.control.client import DaemonClient, Result
 from harken.errors import UserError
 
-if TYPE_CHECKING:  # it brings both stores, and `--help` names these verbs too
+if TYPE_CHECKING:
     from harken.setup.store import MoveReport
 
 NAMED: Final = ("url", "schema", "password")
+ROUND_SECONDS = 300.0
+MAX_ROUNDS = 100_000
 
 
 @click.group()
@@ -32,6 +38,7 @@ def store() -> None:
 @verb("show")
 def show(asked: Invocation) -> None:
     """Show where messages are stored, how many there are, and how much space they take."""
+    refuse_on_satellite(asked.home, "looking at the store")
     from harken.config.load import load
     from harken.setup.doctor import describe
 
@@ -71,6 +78,7 @@ def move(asked: Invocation, *, url: str, schema: str | None, password: str, dry_
     Stop Harken first. Copies everything, compares the copy, and switches to it. The old store is kept, marked as moved;
     no daemon opens it. If a move is interrupted, run the same command again to finish it.
     """
+    refuse_on_satellite(asked.home, "moving the store")
     from harken.config.load import load
     from harken.config.settings import StoreSettings
     from harken.setup import store as stores
@@ -100,7 +108,11 @@ def move(asked: Invocation, *, url: str, schema: str | None, password: str, dry_
 
 
 store.add_command(show)
+
+
 store.add_command(move)
+
+
 lists(store, "show")
 
 
@@ -129,3 +141,77 @@ def _say(asked: Invocation, report: MoveReport, *, is_dry: bool) -> None:
     asked.screen.hint("Next: harken up. Words are found again as soon as they are indexed.")
     asked.screen.hint(f"To go back: harken down, then harken store move {report.way_back}")
     asked.screen.line(f"To remove the old one when you are sure: {report.removal}")
+
+
+@or_subcommand
+@verb_command("retention")
+def retention(asked: Invocation) -> None:
+    with asked.daemon() as daemon:
+        _look(asked, daemon)
+
+
+@verb("run")
+@click.option("--dry-run", is_flag=True, help="Only show what it would do.")
+def run(asked: Invocation, *, dry_run: bool) -> None:
+    """Expire and remove everything over the limits now.
+
+    Unseen messages become expired, and are removed a week later. A message with a reply on its way stays.
+    """
+    with asked.daemon() as daemon:
+        if dry_run:
+            _look(asked, daemon)
+            return
+        done = _rounds(daemon)
+    if asked.as_json:
+        asked.print_json(done)
+    else:
+        asked.screen.line(f"{done['expired']} expired, {done['deleted']} removed.")
+
+
+retention.add_command(run)
+
+
+def _rounds(daemon: DaemonClient) -> Result:
+    progress, done = Progress(), {"expired": 0, "deleted": 0}
+    for _ in range(MAX_ROUNDS):
+        found = daemon.ask_within(ROUND_SECONDS, "retention_run")
+        done = {name: count + found[name] for name, count in done.items()}
+        progress.say(f"{done['expired']} expired, {done['deleted']} removed")
+        if not any(found.values()):
+            break
+    progress.end("")
+    return done
+
+
+def _look(asked: Invocation, daemon: DaemonClient) -> None:
+    found = daemon.ask("retention")
+    if asked.as_json:
+        asked.print_json(found)
+    else:
+        _show(asked.screen, found)
+
+
+def _show(screen: Screen, found: Result) -> None:
+    age, stays = (_days(found[name]) for name in ("max_age_seconds", "expired_stays_seconds"))
+    screen.line(
+        f"A mailbox keeps {found['max_messages']} messages, for {age}. Expired messages stay visible for {stays}."
+    )
+    rows = [_row(each) for each in found["mailboxes"] if each["stored"]]
+    if rows:
+        screen.table([("mailbox", "stored", "over", "to expire", "to remove"), *rows])
+    if any(each["to_expire"] or each["to_delete"] for each in found["mailboxes"]):
+        note_to_person("The daemon does this within the hour. To do it now: harken retention run")
+    elif any(each["over"] for each in found["mailboxes"]):
+        note_to_person("What exceeds the limits has just expired, or has an unsent reply; it is removed later.")
+    else:
+        note_to_person("Nothing exceeds the limits. Change them in config.toml: store.max_messages, store.max_age")
+
+
+def _row(each: Result) -> tuple[str, ...]:
+    numbers = (each["stored"], each["over"], each["to_expire"], each["to_delete"])
+    return (each["mailbox"], *(str(number) if number else "-" for number in numbers))
+
+
+def _days(seconds: float) -> str:
+    days = timedelta(seconds=seconds) / timedelta(days=1)
+    return f"{days:.3g} day{'' if days == 1 else 's'}"

@@ -24,6 +24,7 @@ from harken.cli.edge import become
 from harken.cli.invocation import Invocation
 from harken.cli.output import note_to_person
 from harken.cli.task_show import as_json, has_folder, missing_hint, refuse_elsewhere
+from harken.config.satellite import refuse_on_satellite
 from harken.control.client import DaemonClient, Result
 from harken.display import counted, one_line
 from harken.errors import Conflict, HarkenError, NotFound, UserError
@@ -31,21 +32,25 @@ from harken.hosts.connect.plan import local_place
 from harken.hosts.connect.record import records
 from harken.hosts.host import names_of_marks
 from harken.hosts.registry import host_marks, host_name, host_names, interactive, short, title_of
-from harken.workspaces.agent_command import AgentCommand, command_of, is_installed, run_in_tmux
 from harken.workspaces.seeding import SeedReport, seed, unseed
 from harken.workspaces.tasks import (
+    AgentCommand,
     TaskRequest,
     WorktreeOutlook,
+    command_of,
     find_ground,
     ground_notes,
+    is_installed,
     remove_task_worktree,
+    run_in_tmux,
     worktree_outlook,
 )
-from harken.workspaces.worktree import Repository, WorktreeSpot, add_worktree
+from harken.workspaces.worktree import Repository, SpotTaken, WorktreeSpot, add_worktree
 
 
 def make_task(asked: Invocation, request: TaskRequest) -> None:
     """Make a task and say how to begin."""
+    refuse_on_satellite(asked.home, "making a task with a folder")
     agent = host_name(request.agent) if request.agent else ""
     with asked.daemon() as daemon:
         name = request.id or daemon.ask("task_id", title=request.title)["id"]
@@ -86,12 +91,15 @@ def seed_task(asked: Invocation, task: str, folder: Path, host: str) -> SeedRepo
 
 
 def _check_out(daemon: DaemonClient, task: str, repository: Repository, spot: WorktreeSpot) -> None:
-    is_made = False
+    is_kept = False
     try:
         add_worktree(repository, spot)
-        is_made = True
+        is_kept = True
+    except SpotTaken:
+        is_kept = True  # the same task was made twice at once: it belongs to the first
+        raise
     finally:
-        if not is_made:
+        if not is_kept:
             with suppress(HarkenError):  # what git said is the reason; a task that stays is shown without its folder
                 daemon.ask("task_done", task=task)
                 daemon.ask("task_rm", task=task)
@@ -101,6 +109,7 @@ def start_task(
     asked: Invocation, name: str, extra: Sequence[str], *, agent: str, is_printed: bool, is_tmux: bool
 ) -> None:
     """Start the agent of a task, or say how."""
+    refuse_on_satellite(asked.home, "starting a task")
     task = asked.ask("task_show", task=name)
     if task["state"] == "done":
         raise Conflict(f"Task {task['id']!r} is done.", 'Make another: harken task new "TITLE"')
@@ -160,6 +169,7 @@ def _become(command: AgentCommand) -> NoReturn:
 
 def finish_task(asked: Invocation, name: str, *, is_removed: bool | None) -> None:
     """Let a task be done. `is_removed`: what the person said about its worktree; None: they are asked."""
+    refuse_on_satellite(asked.home, "ending a task")
     with asked.daemon() as daemon:
         task = daemon.ask("task_show", task=name)
         if task["has_worktree"]:
@@ -184,6 +194,7 @@ def finish_task(asked: Invocation, name: str, *, is_removed: bool | None) -> Non
 
 def remove_task(asked: Invocation, name: str) -> None:
     """Forget a task that is done, or whose folder is missing."""
+    refuse_on_satellite(asked.home, "removing a task")
     with asked.daemon() as daemon:
         task = daemon.ask("task_show", task=name)
         if task["state"] != "done":

@@ -38,8 +38,11 @@ VERB_HELP: Final[Mapping[str, str]] = MappingProxyType(
         "sign_in": "Make a link that signs a browser in, once.",
         "browsers": "Show the browsers that are signed in to the page, and when each was used last.",
         "sign_out": "Sign browsers out of the page, also where it is open.",
-        "token_new": "Make a token, which lets another machine in. Its secret is shown once and not stored.",
-        "token_list": "Show the tokens: what each is for, when and from where it was used last.",
+        "machines": "Show the machines that are joined as satellites, and when each was here last.",
+        "token_new": (
+            "Make a token, which lets a program or another machine in. Its secret is shown once and not stored."
+        ),
+        "token_list": "Show the tokens: what each may do, and when and from where it was used last.",
         "token_revoke": "End a token, and at once every connection that was made with it.",
         "task_id": "Propose an id for a task.",
         "task_new": "Make a task: its mailbox, and its folder. Asked again for the same it is made once.",
@@ -68,6 +71,9 @@ VERB_HELP: Final[Mapping[str, str]] = MappingProxyType(
         ),
         "questions": "Show unanswered questions, oldest first.",
         "question_done": "Mark questions as needing no answer, or as answered elsewhere. Reminders stop.",
+        "approvals": "Show what hosts ask before a tool is used, oldest first.",
+        "approval": "Show what a host asks, whole, and what became of it.",
+        "approve": "Answer what a host asks before a tool is used. The first answer counts.",
         "conversations": "Show conversations, newest first: chats, threads, pull requests, alerts with their repeats.",
         "done": (
             "Mark conversations as done: they leave your list until somebody writes in them. Agents are not affected."
@@ -76,7 +82,7 @@ VERB_HELP: Final[Mapping[str, str]] = MappingProxyType(
         "reopen": "Put conversations back into your list (undoes `done` and `snooze`).",
         "unread": "Mark conversations as unread.",
         "needs": (
-            "Show what needs you, oldest first: rules that ask, questions, failed replies, sources, unknown senders."
+            "Show what needs you, oldest first: approvals, rules, questions, failed replies, sources, unknown senders."
         ),
         "put_away": "Put entries of `needs` away. The next occasion is shown again.",
         "status": "Show what needs you, your agents and your sources.",
@@ -164,9 +170,11 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
         "allow": {
             "source": ("--source", "*", "Only for messages from this source."),
             "as_owner": ("--as-owner", False, "Treat their messages as yours."),
+            "is_undone": ("--undo", False, "Take back what you decided about them, whatever it was."),
         },
         "deny": {
             "source": ("--source", "*", "Only for messages from this source."),
+            "is_undone": ("--undo", False, "Take back what you decided about them, whatever it was."),
         },
         "mute": {
             "seconds": ("--seconds", None, "For this long; until unmuted when null."),
@@ -175,7 +183,11 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
             "is_all": ("--all", False, "Every browser."),
         },
         "token_new": {
-            "kind": ("--kind", "machine", "What it is for: machine."),
+            "kind": ("--kind", "agent", "Who gets it: agent, sender (it only sends), machine or phone."),
+            "task": ("--task", "", "Its agent works on this task, and has the task's mailbox alone."),
+            "consumer": ("--consumer", "", "Its agent reads as this consumer (default: the token's name)."),
+            "trust": ("--trust", "", "How far a sender is trusted: known, unknown or owner (default: known)."),
+            "subject": ("--subject", "", "What the issuer of http.issuer calls its holder; then there is no secret."),
             "seconds": ("--seconds", None, "For this long; until it is revoked when null."),
         },
         "task_new": {
@@ -245,6 +257,13 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
         "questions": {
             "mailbox": ("--mailbox", "", "Only this mailbox."),
             "limit": ("--limit", 50, "Maximum number, up to 500."),
+        },
+        "approvals": {
+            "all": ("--all", False, "Include those that are over."),
+            "limit": ("--limit", 50, "Maximum number, up to 500."),
+        },
+        "approve": {
+            "reason": ("--reason", "", "With `no`: what the agent is told, up to 2000 characters."),
         },
         "conversations": {
             "view": ("--view", "open", "Which: `open`, `unread`, `for-you`, `snoozed`, `done` or `sent`."),

@@ -40,7 +40,35 @@ START: Final = (
 )
 TAB_CHARS, WHOLE_CHARS = 45, 200  # how much of a verb's help is shown at the Tab key, and in a list of commands
 SETTINGS: Final[Mapping[str, Any]] = MappingProxyType({"max_content_width": 100, "help_option_names": ["--help", "-h"]})
-CLOSE: Final = 0.5  # how alike a word must be to be the one that was meant
+CLOSE: Final = 0.7  # how alike a word must be to be the one that was meant
+# What others call it.
+MEANT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "agents": "status",
+        "answer": "reply",
+        "block": "deny",
+        "init": "connect",
+        "install": "connect",
+        "log": "journal",
+        "login": "open",
+        "logs": "journal",
+        "ls": "list",
+        "messages": "list",
+        "page": "open",
+        "ps": "status",
+        "restart": "up",
+        "session": "status",
+        "sessions": "status",
+        "settings": "config",
+        "setup": "connect",
+        "show": "read",
+        "start": "up",
+        "stop": "down",
+        "tail": "watch",
+        "trust": "allow",
+        "web": "open",
+    }
+)
 COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "Messages": {
@@ -57,16 +85,17 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "reopen": "conversations:reopen",
             "unread": "conversations:unread",
             "needs": "conversations:needs",
-            "waiting": "waiting:waiting",
-            "outbox": "outbox:outbox",
+            "waiting": "conversations:waiting",
+            "approve": "conversations:approve",
+            "outbox": "conversations:outbox",
             "search": "message_commands:search",
         },
         "Tasks": {
             "task": "task:task",
-            "check-inbox": "task_mail:check_inbox",
-            "send-to-task": "task_mail:send_to_task",
-            "send-to-peer": "task_mail:send_to_peer",
-            "inbox-status": "task_mail:inbox_status",
+            "check-inbox": "message_commands:check_inbox",
+            "send-to-task": "message_commands:send_to_task",
+            "send-to-peer": "message_commands:send_to_peer",
+            "inbox-status": "message_commands:inbox_status",
         },
         "Channels": {
             "channel": "channel:channel",
@@ -87,7 +116,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "browsers": "open:browsers",
             "export": "export:export",
             "replay": "replay:replay",
-            "retention": "retention:retention",
+            "retention": "store:retention",
         },
         "Agents": {
             "connect": "connect:connect",
@@ -106,6 +135,9 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "Run Harken": {
             "up": "lifecycle:up",
             "down": "lifecycle:down",
+            "join": "machines:join",
+            "leave": "machines:leave",
+            "machines": "machines:machines",
             "serve": "serve:serve",
             "mcp": "edge:mcp",
             "hook": "edge:hook",
@@ -115,7 +147,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "store": "store:store",
             "backup": "backup:backup",
             "restore": "backup:restore",
-            "recover": "recover:recover",
+            "recover": "backup:recover",
             "uninstall": "uninstall:uninstall",
             "completion": "complete:completion",
             "demo": "demo:demo",
@@ -276,9 +308,10 @@ class Verbs(click.Group):
         if args and not args[0].startswith("-") and self.get_command(context, args[0]) is None:
             from difflib import get_close_matches
 
-            close = get_close_matches(args[0], self.list_commands(context), 1, CLOSE)
-            close = [each for each in self.list_commands(context) if sorted(each) == sorted(args[0])] or close
-            guess = f" Did you mean {close[0]}?" if close else ""
+            known = self.list_commands(context)
+            alike = [each for each in known if sorted(each) == sorted(args[0])]
+            meant = MEANT.get(args[0]) or next(iter(alike or get_close_matches(args[0], known, 1, CLOSE)), "")
+            guess = f" Did you mean {meant}?" if meant else ""
             raise click.UsageError(f"There is no command {args[0][:40]!r}.{guess}", context)
         return super().resolve_command(context, args)
 

@@ -19,9 +19,9 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -36,10 +36,10 @@ from harken.hosts.hook import Hello
 from harken.hosts.host import GENERIC, FoundMark, find_marks
 from harken.hosts.identity import consumer_of
 from harken.hosts.registry import host_marks, host_named, host_title
-from harken.inbox.caller import NO_SESSION, Caller, Role
+from harken.inbox.caller import NO_SESSION, Caller, Role, refusal
 from harken.memory import json_bytes
 from harken.model import RULES, RUN, TASK, Consumer, SessionKey, TaskId
-from harken.processes import UNLIMITED, identity_of, is_alive, lock_limit
+from harken.processes import UNLIMITED, LocalOrigin, Origin, identity_of, is_alive, is_same_process, lock_limit
 from harken.runs.mark import LOCKS, MARK, run_of_limit
 from harken.sessions.registry import Sessions
 from harken.sessions.session import NamedTask, Session
@@ -128,13 +128,7 @@ class AgentProcesses:
         starts in its shell would read the mail of another task, from any folder.
         """
         wanted = task.strip().removeprefix(TASK)
-        if not wanted:
-            return None
-        for agent in self.all_above(pid):
-            is_the_host = agent.host in ("", host) and not agent.consumer.startswith(TASK)
-            if agent.consumer != f"{TASK}{wanted}" and not is_the_host:
-                return NamedTask(TaskId(wanted), agent.consumer)
-        return NamedTask(TaskId(wanted))
+        return _named_task(wanted, self.all_above(pid), host) if wanted else None
 
     def run_began(self, run: RunId, pid: int) -> None:
         """A run has this process: what it starts is neither the person nor another agent."""
@@ -150,7 +144,8 @@ class AgentProcesses:
         """Learn who is here, the last active first."""
         # Only programs that are known to be agents: what started another MCP client may be an editor with the person's
         # own terminal inside, or a script of theirs. Of several sessions of one process the last active counts.
-        with_process = [session for session in reversed(sessions) if session.pid > 1 and session.is_host_process]
+        on_this = [session for session in reversed(sessions) if not session.satellite]
+        with_process = [session for session in on_this if session.pid > 1 and session.is_host_process]
         here = {session.pid: _agent(session) for session in with_process if session.host != GENERIC.name}
         self._in_tasks = {session.pid: _agent(session) for session in with_process if _is_in_folder(session)}
         if here == self._here:
@@ -166,6 +161,14 @@ class AgentProcesses:
         except (OSError, HarkenError) as exc:
             # Worth less than the hook that told of it: after a restart they are known again as soon as they speak.
             _log.warning("who is an agent could not be noted: %s", exc)
+
+
+def _named_task(wanted: str, above: Sequence[AgentProcess], host: str) -> NamedTask:
+    for agent in above:
+        is_the_host = agent.host in ("", host) and not agent.consumer.startswith(TASK)
+        if agent.consumer != f"{TASK}{wanted}" and not is_the_host:
+            return NamedTask(TaskId(wanted), agent.consumer)
+    return NamedTask(TaskId(wanted))
 
 
 def _is_in_folder(session: Session) -> bool:
@@ -240,9 +243,55 @@ def _target(file: os.DirEntry[str]) -> str:
 
 
 # A person can be taken for a run by that: their login may have such a limit.
-_LIMITED: Final = MappingProxyType(
-    {"program": "a run", "because": "its limit on file locks (ulimit -x) is lower than the daemon's, or it has ended"}
-)
+_LIMITED: Final = ("a run", "its limit on file locks (ulimit -x) is lower than the daemon's, or it has ended")
+
+
+class ProcessFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What another machine says of one of its processes."""
+
+    identity: str = ""
+    words: tuple[str, ...] = ()  # that it was started with, as far as they tell anything
+
+
+class OriginFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a satellite says of the process at the other end of a connection, which only it can look at."""
+
+    pids: tuple[int, ...] = ()  # it, and those that it descends from
+    processes: dict[int, ProcessFacts] = {}
+    env: dict[str, str] = {}  # of its environment, the marks of hosts and runs
+    run: str = ""  # that it belongs to
+    is_clear: bool = True  # else what it descends from could not be looked at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistantOrigin:
+    """A process of a satellite, as that has told of it."""
+
+    satellite: str
+    facts: OriginFacts
+    trials: tuple[str, str]  # the folders of trials, there and here
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.facts.pids[0] if self.facts.pids else 0
+
+    def lineage(self) -> Sequence[int]:
+        """Return it and the processes that it descends from."""
+        return self.facts.pids
+
+    def identity_of(self, pid: int) -> str:
+        """Return what no other process with this number has."""
+        return found.identity if (found := self.facts.processes.get(pid)) else ""
+
+    def command_line(self, pid: int) -> Sequence[str]:
+        """Return the words that a process was started with."""
+        return found.words if (found := self.facts.processes.get(pid)) else ()
+
+    def folder(self, cwd: str) -> str:
+        """Return a folder as it is to be read here: one of a trial is that of the same trial."""
+        theirs, ours = self.trials
+        return f"{ours}/{cwd.removeprefix(theirs + '/')}" if theirs and cwd.startswith(f"{theirs}/") else cwd
 
 
 class Callers:
@@ -253,26 +302,76 @@ class Callers:
         self._sessions = sessions
         self._marks = host_marks()
 
-    def find(self, peer: int, hello: Hello) -> Caller:
+    def find(self, origin: Origin, hello: Hello) -> Caller:
         """Return who is at the other end of a connection, from the process and from what it says of itself."""
+        if isinstance(origin, DistantOrigin):
+            return self._find_distant(origin)
         # Where the system does not tell who is at the other end, its word is all there is.
-        pid = peer or hello.pid
+        pid = origin.pid or hello.pid
         environ = {**hello.env, **environment_of(pid)}
         if run := self.agents.run_of(pid) or environ.get(MARK):
-            told = _LIMITED if run == UNKNOWN else {}
-            return Caller(role=Role.AGENT, consumer=RULES, session=SessionKey(f"{RUN}{run}"), **told)
+            program, because = _LIMITED if run == UNKNOWN else ("", "")
+            session = SessionKey(f"{RUN}{run}")
+            return Caller(role=Role.AGENT, consumer=RULES, session=session, program=program, because=because)
         if agent := self.agents.above(pid):
             consumer, session = agent.reads_as
             return Caller(role=Role.AGENT, consumer=consumer, session=session)
         if marks := find_marks(environ, self._marks):
-            return self._marked(marks)
+            return self._marked(marks, "")
         return Caller(role=Role.OWNER)
 
-    def _marked(self, marks: Sequence[FoundMark]) -> Caller:
-        """Return the agent of the host that marked a process: of several, one with a session here."""
-        here = ((mark, session) for mark in marks if (session := session_of(mark, self._sessions.live())))
+    def is_socket_of_agent(self, inode: int) -> bool:
+        """Whether an agent, or what one has started, holds a socket or hides what it holds; raises `OSError`."""
+        if sys.platform != "linux":
+            return False
+        holders = [pid for pid in _processes() if _holds(pid, inode) is not False]
+        try:
+            return any(self.find(LocalOrigin(pid), Hello()).role is Role.AGENT for pid in holders)
+        except Unavailable as exc:
+            raise OSError(exc.message) from exc
+
+    def name_task(self, task: str, origin: Origin, pid: int, host: str) -> NamedTask | None:
+        """Return the task that a process was started for, as `AgentProcesses` does, wherever it is."""
+        if not isinstance(origin, DistantOrigin):
+            return self.agents.name_task(task, origin.pid or pid, host)
+        wanted = task.strip().removeprefix(TASK)
+        return _named_task(wanted, self._above(origin), host) if wanted else None
+
+    def _find_distant(self, origin: DistantOrigin) -> Caller:
+        """Return who asks on a satellite, which has looked at the process: what is not clear there is an agent."""
+        environ = origin.facts.env
+        if run := origin.facts.run or environ.get(MARK):
+            return Caller(
+                role=Role.AGENT, consumer=RULES, session=SessionKey(f"{RUN}{run}"), satellite=origin.satellite
+            )
+        if agent := next(iter(self._above(origin)), None):
+            consumer, session = agent.reads_as
+            return Caller(role=Role.AGENT, consumer=consumer, session=session, satellite=origin.satellite)
+        if marks := find_marks(environ, self._marks):
+            return self._marked(marks, origin.satellite)
+        return Caller(role=Role.OWNER, satellite=origin.satellite)
+
+    def _above(self, origin: DistantOrigin) -> Sequence[AgentProcess]:
+        """Return the agents that a process of a satellite descends from, nearest first; where that is not told, all."""
+        there = self._sessions.of_satellite(origin.satellite)
+        known = [each for each in there if each.pid > 1 and each.is_host_process and each.host != GENERIC.name]
+        if not origin.facts.is_clear:
+            return [_agent(each) for each in known]
+        above = origin.lineage()[1:]
+        return [
+            _agent(each)
+            for pid in above
+            for each in known
+            if each.pid == pid and is_same_process(each.process_identity, origin.identity_of(pid)) is not False
+        ]
+
+    def _marked(self, marks: Sequence[FoundMark], satellite: str) -> Caller:
+        """Return the agent of the host that marked a process: of several, one with a session there."""
+        there = self._sessions.of_satellite(satellite)
+        here = ((mark, session) for mark in marks if (session := session_of(mark, there)))
         mark, session = next(here, (marks[0], None))
         return Caller(
+            satellite=satellite,
             role=Role.AGENT,
             consumer=session.consumer if session else consumer_of(host_named(mark.host), mark.host),
             session=session.key if session else NO_SESSION,
@@ -308,14 +407,6 @@ def check_user(stream: SocketStream) -> int:
     if uid != os.geteuid():
         raise Forbidden("This daemon belongs to another user.", "Start your own: harken up")
     return int(pid)
-
-
-def lineage(pid: int) -> list[int]:
-    """Return a process and those it descends from, nearest first; only itself where it cannot be looked at."""
-    try:
-        return [pid, *(parent.pid for parent in psutil.Process(pid).parents())] if pid > 0 else []
-    except psutil.Error:
-        return [pid]
 
 
 def run_of(pid: int, usual_limit: int = UNLIMITED) -> str:
@@ -388,6 +479,9 @@ ANSWER_SECONDS: Final = 1.0
 CONNECTION: Final = "harken.connection"
 """Names what is noted of a connection, in the extensions of a request's scope: it is asked once for each."""
 
+YOURS_ALONE: Final = frozenset({"/api/approve", "/api/confirm", "/do/approve", "/do/answer"})
+"""Where questions are answered: an agent that has our token or a page of ours has not become its user."""
+
 _NETLINK_SOCK_DIAG: Final = 4
 _BY_FAMILY: Final = 20
 _IS_REQUEST: Final = 1
@@ -414,12 +508,16 @@ _UNTOLD: Final = ClientSocket(NOBODY, 0)
 
 
 def client_check(
-    is_of_run: Callable[[int], bool | None], *, any_account: bool = False
+    is_of_run: Callable[[int], bool | None],
+    is_of_agent: Callable[[int], bool] = lambda _inode: False,
+    *,
+    any_account: bool = False,
 ) -> Callable[[Scope], Forbidden | None]:
     """Return what says why a request is not for us to answer: it is another account's, unless any may ask, or a run's.
 
-    `is_of_run` tells it of the inode of a socket, None while there is no run. Where the system does not tell whose a
-    socket is, nothing is refused.
+    `is_of_run` tells it of the inode of a socket, None while there is no run. What only the person may answer is not
+    for an agent either, which `is_of_agent` tells: that takes long. Where the system does not tell whose a socket is,
+    nothing is refused.
     """
     if not is_told():
         return lambda _scope: None
@@ -439,7 +537,11 @@ def client_check(
                 return Forbidden("Harken cannot tell who is asking.", "Close some agents, or try again.")
         if noted["is_of_run"]:
             return Forbidden("A run does not use HTTP.", "Its prompt has what it needs.")
-        return None
+        try:
+            is_agent = scope.get("path") in YOURS_ALONE and is_of_agent(asking.inode)
+        except OSError:
+            return Forbidden("Harken cannot tell who is asking.", "Close some agents, or try again.")
+        return refusal("answer what waits for its user") if is_agent else None
 
     return check
 

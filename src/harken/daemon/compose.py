@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.from_thread
 import anyio.to_thread
-from anyio.abc import SocketStream
+from anyio.abc import ByteStream
 
 from harken import __version__
 from harken.clock import Clock, SystemClock
@@ -35,10 +35,10 @@ from harken.daemon.escalation_wiring import escalation
 from harken.daemon.leadership import ALONE, Leader, Leadership
 from harken.daemon.listener import Listener, Ownership, announce, most_connections, open_endpoint
 from harken.daemon.metrics import EventCounters, Metrics
-from harken.daemon.policy import configured_policy
+from harken.daemon.neighbours import Neighbours
 from harken.daemon.rule_wiring import RuleWiring, join
 from harken.daemon.session_wiring import SessionWiring
-from harken.daemon.source_set import SourceSet
+from harken.daemon.source_set import SourceSet, configured_policy
 from harken.daemon.storage import HomeStore, Readiness, StandIn, home_store
 from harken.daemon.supervisor import Supervisor
 from harken.dispatch.bells import Bells
@@ -50,12 +50,13 @@ from harken.errors import Unavailable, UserError
 from harken.hosts.connect.plan import local_place
 from harken.hosts.hook import Hello
 from harken.inbox.access import Access, Tokens
-from harken.inbox.caller import NO_SESSION, Bounds, Caller, Role
+from harken.inbox.caller import NO_SESSION, Bounds, Caller, Grant, Role
 from harken.inbox.channels import Channels
 from harken.inbox.conversations import Conversations
 from harken.inbox.inbox import Inbox
 from harken.inbox.questions import Questions, Replies
 from harken.inbox.retention import MailRetention
+from harken.inbox.subscriptions import EventSubscriptions
 from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import Tasks
 from harken.inbox.ticker import Ticker
@@ -63,6 +64,7 @@ from harken.inbox.views import Views
 from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
 from harken.model import INBOX, LOCAL, Draft, Mailbox, SessionKey, timestamp
+from harken.processes import Origin
 from harken.sessions.registry import SessionFiles, Sessions
 from harken.sessions.session import MailScopeOf, Session
 from harken.setup.sources import SourceDesk, SourceSignIns
@@ -76,16 +78,20 @@ from harken.store.sqlite.connection import Connect, connect
 from harken.surfaces.hooks import Notify
 from harken.surfaces.mcp.services import AgentServices, Ask
 from harken.surfaces.socket import CallConnection
-from harken.surfaces.web.app import create_app
+from harken.surfaces.web.app import api_routes, create_app
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page_sessions import PageSessions
 from harken.surfaces.web.signin import SignIns
 from harken.surfaces.wire import LineReader
 from harken.verbs import access as browser_calls
 from harken.verbs import shapes
+from harken.verbs.table import VERBS
 from harken.verbs.verb import CallContext
 
-if TYPE_CHECKING:  # importing it here is what this module puts off
+if TYPE_CHECKING:  # importing them here is what this module puts off
+    from harken.daemon.issuer import TokenIssuer
+    from harken.daemon.machines import Machines
+    from harken.daemon.public import PublicListener
     from harken.surfaces.mcp.connection import Connection
 
 _log = logging.getLogger("harken.daemon")
@@ -162,14 +168,17 @@ class Daemon:
     readiness: Readiness
     started_at: datetime
     leader: Leader = ALONE
-    neighbours: upkeep.Neighbours | None = None
+    neighbours: Neighbours | None = None
     sdk: Sdk = field(default_factory=Sdk)
     desktop: Desktop = field(default_factory=lambda: Desktop(os.environ))
     url: str = ""
     port_problem: str = ""
     supervisor: Supervisor | None = None
+    public: PublicListener | None = None
+    machines: Machines | None = None
     tokens: Tokens = field(init=False)
     views: Views = field(init=False)
+    subscriptions: EventSubscriptions = field(init=False)
     confirmations: Confirmations = field(init=False)
     source_desk: SourceDesk = field(init=False)
     source_sign_ins: SourceSignIns = field(init=False)
@@ -177,8 +186,12 @@ class Daemon:
 
     def __post_init__(self) -> None:
         """Build what verbs, pages and questions in sessions need, once for all callers."""
-        self.tokens = Tokens(self.store.tokens, self.clock)
+        named = frozenset(verb.name for verb in VERBS if verb.needs is Grant.NAMED)
+        self.tokens = Tokens(
+            self.store.tokens, self.policies, self.clock, verbs=named, issuer=self.settings.http.issuer
+        )
         self.views = Views(self.store, self.tasks.list, self.inbox, self.clock)
+        self.subscriptions = EventSubscriptions(self.store, self.ticker, self.clock)
         self.confirmations = Confirmations(
             self.store.changes,
             self.rule_wiring.automation,
@@ -195,6 +208,7 @@ class Daemon:
             tasks=self.tasks,
             channels=Channels(self.store, self.inbox),
             questions=self.questions,
+            approvals=self.wiring.approvals,
             conversations=Conversations(self.store.conversations, self.store.messages, self.clock),
             replies=Replies(self.store.outbox),
             automation=self.rule_wiring.automation,
@@ -208,6 +222,7 @@ class Daemon:
             reload=self.reload,
             sign_in=lambda: self.sign_ins.link(self.url),
             browsers=self.sign_ins.sessions,
+            machines=lambda: self.machines.here() if self.machines else {},
         )
 
     def facts(self) -> Mapping[str, object]:
@@ -218,6 +233,7 @@ class Daemon:
             "version": __version__,
             "url": self.url,
             "port_problem": self.port_problem,
+            "public_url": self.public.url if self.public else "",
             "hooks_url": self.source_set.doors.url,
             "hooks_public_url": self.source_set.settings.hooks.public_url,
             "home": str(self.home.path),
@@ -229,6 +245,7 @@ class Daemon:
             "store_problem": self.intake.problem,
             "sources": [shapes.source(each) for each in self.sources()],
             "browsers": browser_calls.shapes_of(self.sign_ins.sessions.all()),
+            "subscriptions": [shapes.subscriber(each) for each in self.subscriptions.subscribers()],
             "parked_loops": {name: state.error for name, state in health.items() if state.is_parked},
         }
 
@@ -259,6 +276,11 @@ class Daemon:
         _log.info("reloaded: %s", changes)
         return changes.as_json()
 
+    async def token_changed(self) -> None:
+        """Another daemon of the store made or revoked a token."""
+        await self.policies.refresh()
+        await self.tokens.look_again()
+
     def call_context(self, caller: Caller, session: SessionKey, request: str) -> CallContext:
         """Return what a verb needs, for one caller."""
         return replace(self._calls, caller=caller, session=session, request=request)
@@ -266,15 +288,14 @@ class Daemon:
     def web_context(self) -> WebContext:
         """Return what HTTP needs."""
         return WebContext(
-            call_context=lambda: self.call_context(
-                Caller(role=Role.OWNER), SessionKey(f"{upkeep.HTTP}{secrets.token_hex(8)}"), secrets.token_hex(8)
-            ),
+            call_context=lambda: self.http_context(Caller(role=Role.OWNER)),
             inbox=self.inbox,
             views=self.views,
             tasks=self.tasks,
             questions=self.questions,
             automation=self.rule_wiring.automation,
             ticker=self.ticker,
+            subscriptions=self.subscriptions,
             sign_ins=self.sign_ins,
             source_admin=self.source_desk,
             source_sign_ins=self.source_sign_ins,
@@ -297,33 +318,46 @@ class Daemon:
             started_at=self.started_at,
         )
 
-    async def serve_mcp(self, stream: SocketStream, lines: LineReader, hello: Hello, peer: int) -> None:
-        """Serve an agent's edge."""
-        serving = await self.sdk.connection()
-        means = AgentServices(
+    def http_context(self, caller: Caller) -> CallContext:
+        """Return what a verb needs, for one request by HTTP."""
+        return self.call_context(caller, SessionKey(f"{upkeep.HTTP}{secrets.token_hex(8)}"), secrets.token_hex(8))
+
+    def agent_services(self) -> AgentServices:
+        """Return what serves agents."""
+        return AgentServices(
             inbox=self.inbox,
             tasks=self.tasks,
             channels=self._calls.channels,
+            subscriptions=self.subscriptions,
             clock=self.clock,
             reading_of=self.reading_of,
-            # Where the system does not tell who is at the other end, its word is all there is.
-            named_by=lambda host: self.callers.agents.name_task(hello.task, peer or hello.pid, host),
             sources=self.sources,
         )
-        await serving(stream, lines, hello=hello, means=means, greet=self._greet).serve()
 
-    async def serve_call(self, stream: SocketStream, lines: LineReader, hello: Hello, peer: int) -> None:
+    async def serve_mcp(self, stream: ByteStream, lines: LineReader, hello: Hello, origin: Origin) -> None:
+        """Serve an agent's edge."""
+        serving = await self.sdk.connection()
+        means = replace(
+            self.agent_services(),
+            # Where the system does not tell who is at the other end, its word is all there is.
+            named_by=lambda host: self.callers.name_task(hello.task, origin, hello.pid, host),
+            origin=origin,
+        )
+        greet = partial(self._greet, origin)
+        await serving(stream, lines, hello=hello, means=means, greet=greet).serve()
+
+    async def serve_call(self, stream: ByteStream, lines: LineReader, hello: Hello, origin: Origin) -> None:
         """Serve a client of the command line."""
         session = SessionKey(f"{upkeep.CLI}{secrets.token_hex(8)}")
-        context = self.call_context(self.callers.find(peer, hello), session, session)
+        context = self.call_context(self.callers.find(origin, hello), session, session)
         try:
             await CallConnection(stream, lines, context).serve()
         finally:
             with anyio.CancelScope(shield=True):
                 await self.store.deliveries.release(session)
 
-    def _greet(self, session: Session, hello: Hello, notify: Notify, ask: Ask | None) -> None:
-        self.wiring.greet(session, hello, notify)
+    def _greet(self, origin: Origin, session: Session, hello: Hello, notify: Notify, ask: Ask | None) -> None:
+        self.wiring.greet(session, hello, notify, origin)
         if ask is not None:
             self.confirmations.welcome(session, hello.edge, ask)
 
@@ -344,7 +378,7 @@ async def _composed(home: Home, settings: Settings, stored: HomeStore) -> AsyncI
     async with stored.open(journal, after_commit=observe, before_commit=bells.before_commit) as store:
         await upkeep.end_passing_leases(store.deliveries)
         await ticker.attach(store.events, store.messages)
-        pairings, policies = Pairings(clock), PolicyBook(store.people, configured_policy(settings))
+        pairings, policies = Pairings(clock), PolicyBook(store.people, store.tokens, configured_policy(settings))
         await policies.refresh()
         intake = Intake(store, policies, pairings)
         book = TaskBook(store.tasks)
@@ -360,7 +394,8 @@ async def _composed(home: Home, settings: Settings, stored: HomeStore) -> AsyncI
         rule_wiring = rules_here(agents=agents, bounds=bounds, tool_server=sources.tool_server)
         await rule_wiring.begin()
         questions = Questions(store, clock)
-        wiring = SessionWiring(inbox, store, clock, bells, reading_of, questions=questions, naming=agents.name_task)
+        callers = Callers(agents, inbox.sessions)
+        wiring = SessionWiring(inbox, store, clock, bells, reading_of, questions=questions, naming=callers.name_task)
         await _inherit(wiring, SessionFiles(home.sessions_dir, inbox.sessions))
         await sources.begin(store, intake, policies, {LOCAL: LocalSender(_post(intake))})
         try:
@@ -377,7 +412,7 @@ async def _composed(home: Home, settings: Settings, stored: HomeStore) -> AsyncI
                 ticker=ticker,
                 sign_ins=SignIns(PageSessions(_token(home), clock, home.page_sessions_file), clock),
                 reading_of=reading_of,
-                callers=Callers(agents, inbox.sessions),
+                callers=callers,
                 access=Access(store.people, policies, pairings, clock),
                 policies=policies,
                 bells=bells,
@@ -397,10 +432,10 @@ async def _composed(home: Home, settings: Settings, stored: HomeStore) -> AsyncI
             await sources.close()
 
 
-def _neighbours(stored: HomeStore, store: Store, sessions: Sessions) -> upkeep.Neighbours | None:
+def _neighbours(stored: HomeStore, store: Store, sessions: Sessions) -> Neighbours | None:
     if not stored.is_shared:
         return None
-    return upkeep.Neighbours(store, sessions, stored.clock, machine=stored.here.name, daemon=stored.daemon)
+    return Neighbours(store, sessions, stored.clock, machine=stored.here.name, daemon=stored.daemon)
 
 
 async def _inherit(wiring: SessionWiring, files: SessionFiles) -> None:
@@ -450,8 +485,8 @@ async def _serve(daemon: Daemon) -> None:
     hosts = http.hosts_of(settings.http.host, sock.getsockname()[1])
     daemon.sign_ins.sessions.end_elsewhere(hosts)
     # With other machines let in, a server of another account may stand in front.
-    agents = daemon.callers.agents
-    refuse_client = client_check(agents.is_socket_of_run, any_account=settings.http.allow_remote)
+    agents, remote = daemon.callers.agents, settings.http.allow_remote
+    refuse_client = client_check(agents.is_socket_of_run, daemon.callers.is_socket_of_agent, any_account=remote)
     web = http.make_server(create_app(daemon.web_context(), token, hosts, refuse_client=refuse_client))
     daemon.source_set.open_doors()
     lock = Ownership(home.lock_file)
@@ -471,6 +506,7 @@ async def _serve(daemon: Daemon) -> None:
             listener = Listener(surfaces, endpoint.token, max_connections=most, find_run=agents.run_of)
             # Accepting fails while the process has no file descriptors left.
             supervisor.start("socket", partial(endpoint.listener.serve, listener.handle))
+            _let_machines_in(daemon, listener, supervisor)
             tasks.start_soon(partial(web.serve, sockets=[sock]))
             daemon.source_set.doors.serve_in(tasks)
             # From the moment on that others know of it, it ends cleanly when it is told to.
@@ -493,6 +529,49 @@ async def _serve(daemon: Daemon) -> None:
             leftover.unlink(missing_ok=True)
 
 
+def _let_machines_in(daemon: Daemon, listener: Listener, supervisor: Supervisor) -> None:
+    """Let other machines in, if the settings want it: most daemons never import what that needs."""
+    if not daemon.settings.http.public_listen:
+        return
+    from harken.daemon.machines import Machines
+    from harken.daemon.public import PublicListener
+    from harken.daemon.remote import GateSettings, RemoteDoor
+
+    machines = daemon.machines = Machines(
+        daemon.tokens,
+        listener=listener,
+        wiring=daemon.wiring,
+        sessions=daemon.inbox.sessions,
+        bells=daemon.bells,
+        trial_dir=daemon.home.trial_dir,
+    )
+    door = RemoteDoor(
+        daemon.tokens,
+        daemon.clock,
+        gate=GateSettings(hosts=lambda: public.hosts, proxies=daemon.settings.http.proxy, issuer=_issuer(daemon)),
+        api_routes=api_routes,
+        call_context=daemon.http_context,
+        means=replace(daemon.agent_services(), sources=tuple),
+        load=daemon.sdk.connection,
+    )
+    public = daemon.public = PublicListener(daemon.settings.http, os.environ, [machines.route, *door.routes()])
+    supervisor.start("machines", machines.run)
+    supervisor.start("remote agents", door.run)
+    supervisor.start("public listener", public.run)
+
+
+def _issuer(daemon: Daemon) -> TokenIssuer | None:
+    """Return what checks JWTs, if an issuer is configured; only then its library is imported."""
+    http_settings = daemon.settings.http
+    if not http_settings.issuer:
+        return None
+    if not http_settings.public_url:
+        raise UserError("http.issuer is set without http.public_url.", "Tokens are made for an address: set both.")
+    from harken.daemon.issuer import TokenIssuer
+
+    return TokenIssuer(http_settings.issuer, f"{http_settings.public_url}/mcp", daemon.clock)
+
+
 def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     store, settings, lead = daemon.store, daemon.settings, daemon.leader.lead
     push = Push(store, daemon.inbox.sessions)
@@ -503,6 +582,7 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
         refresh = {
             "task": daemon.tasks.refresh,
             **dict.fromkeys(("access", "muted", "unmuted"), daemon.policies.refresh),
+            "token": daemon.token_changed,
         }
         supervisor.start("neighbours", daemon.neighbours.run)
         supervisor.start("changes", partial(daemon.neighbours.follow, daemon.ticker, refresh))

@@ -183,6 +183,8 @@ class Confirmations:
 
 def has_person(session: Session) -> bool:
     """Whether a person sits before a session: it has a terminal, and was not started to be used by a program."""
+    if session.satellite:
+        return False  # whether a person sits there is not known here
     arguments = command_line(session.pid)
     flags = {argument.partition("=")[0] for argument in arguments}
     return bool(arguments) and has_terminal(session.pid) and not flags & host_named(session.host).unmanned_flags

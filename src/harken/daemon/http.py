@@ -7,10 +7,11 @@ import errno
 import logging
 import socket
 import sys
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import psutil
 import uvicorn
@@ -21,9 +22,12 @@ from harken.config.home import write_private
 from harken.daemon.callers import CONNECTION
 from harken.errors import UserError
 from harken.surfaces.doors import WHOLE_BODY
+from harken.surfaces.wire import CARRIER
 
 if sys.platform != "win32":
+    import fcntl
     import resource
+    import termios
 
 _log = logging.getLogger("harken.http")
 
@@ -36,6 +40,9 @@ BODY_SECONDS = 60.0
 STALLED_SECONDS = 60.0
 MAX_HEAD_BYTES = 64 * 1024
 SEND_BUFFER_BYTES = 128 * 1024
+MAX_FRAME_BYTES = 1 << 20  # of a web socket's message
+SIGN_SECONDS = 10.0  # between two signs of life on a web socket
+SILENT_SECONDS = 20.0  # how long the other side of a web socket has for its own: a machine may be very busy
 
 OnTaken = Callable[[int, str], None]
 """Is told of a port that is taken, and by whom in words."""
@@ -55,6 +62,11 @@ class Server(uvicorn.Server):
             listener.close()
         self.should_exit = True
 
+    async def end(self) -> None:
+        """End the connections that are open, and wait for what serves them; for a server that was cancelled."""
+        if self.started:
+            await self.shutdown([])
+
 
 class BoundedProtocol(HttpToolsProtocol):
     """A connection that is refused when there are too many, and ended when it does not ask, read or come to an end.
@@ -69,6 +81,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _body: asyncio.TimerHandle | None = None
     _is_in_head = False
     _is_in_body = False
+    _is_reset = False
+    is_over = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # narrowed by uvicorn
         """Take a connection, or end it at once."""
@@ -84,6 +98,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._forget_stall()
         self._forget_head()
         self._forget_body()
+        # A system that has not given its program everything resets the connection.
+        self._is_reset = exc is not None
+        self.is_over = True
         if self in self.connections:
             super().connection_lost(exc)
 
@@ -108,7 +125,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._forget_head()
         self._is_in_head = True
         super().on_message_begin()
-        self.scope["extensions"] = {CONNECTION: self._noted}
+        known: dict[str, dict[object, object]] = {CONNECTION: self._noted, CARRIER: cast("dict[object, object]", self)}
+        self.scope["extensions"] = known
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the request's line."""
@@ -144,8 +162,22 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_in_body = False
         self._unseen_bytes = 0
         if self._head_bytes <= MAX_HEAD_BYTES:
-            self.scope["extensions"] = {CONNECTION: self._noted, WHOLE_BODY: {}}
+            self.scope["extensions"] = {**self.scope["extensions"], WHOLE_BODY: {}}
             super().on_message_complete()
+
+    def forget_request(self) -> None:
+        """The request is over for this protocol: another one has the connection now."""
+        self._forget_stall()
+        self._forget_head()
+        self._forget_body()
+        self._is_in_head = self._is_in_body = False
+        self._head_bytes = self._unseen_bytes = 0
+
+    def is_taken(self) -> bool:
+        """Whether the other side's system took everything that was written, as far as this system tells."""
+        if self.is_over:
+            return not self._is_reset
+        return self.transport.get_write_buffer_size() == 0 and _unacknowledged(self.transport) == 0
 
     def pause_writing(self) -> None:
         """Give a client that does not read some time."""
@@ -178,6 +210,19 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
 
+def _unacknowledged(transport: asyncio.Transport) -> int:
+    """Return how many bytes the other side's system has not acknowledged; 0 where this system does not tell."""
+    sock = transport.get_extra_info("socket")
+    if sys.platform != "linux" or sock is None:
+        return 0
+    told = array("i", [0])
+    try:
+        fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, told)
+    except OSError:
+        return 0
+    return told[0]
+
+
 def _most_connections() -> int:
     """Return how many connections of a listener may be open; of two, half of the files that the process may open."""
     if sys.platform == "win32":  # pragma: no cover - has no such limit
@@ -196,7 +241,7 @@ def bind(
     """
     wanted = port or _remembered(kept)
     try:
-        sock = _listen(host, wanted)
+        sock = listen(host, wanted)
     except OSError as exc:
         is_taken = exc.errno == errno.EADDRINUSE
         holder = holder_of(wanted) if is_taken else ""
@@ -208,7 +253,7 @@ def bind(
                 f"Choose another port: {setting} in config.toml, 0 for any.",
             ) from exc
         _log.warning("port %d is taken by %s; choosing a new one", wanted, holder)
-        sock = _listen(host, 0)
+        sock = listen(host, 0)
     write_private(kept, f"{sock.getsockname()[1]}\n")
     return sock
 
@@ -219,8 +264,8 @@ def url_of(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def make_server(app: ASGIApp) -> Server:
-    """Return a server for an application; `serve(sockets=[…])` runs it."""
+def make_server(app: ASGIApp, *, web_socket: type[asyncio.Protocol] | None = None) -> Server:
+    """Return a server for an application, with web sockets if a protocol is given; `serve(sockets=[…])` runs it."""
     # It warns of what anybody can send it; the log is for what matters.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     config = uvicorn.Config(
@@ -230,7 +275,11 @@ def make_server(app: ASGIApp) -> Server:
         lifespan="off",
         server_header=False,
         http=BoundedProtocol,
-        ws="none",
+        ws=web_socket or "none",
+        ws_max_size=MAX_FRAME_BYTES,
+        ws_ping_interval=SIGN_SECONDS,
+        ws_ping_timeout=SILENT_SECONDS,
+        ws_per_message_deflate=False,
         proxy_headers=False,
         date_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
@@ -244,7 +293,8 @@ def hosts_of(host: str, port: int) -> frozenset[str]:
     return frozenset(f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in names)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; raises `OSError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named, because an event loop sends small answers at once only on what it knows to be TCP.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -20,8 +20,8 @@ from typing import Final
 
 import anyio
 import msgspec
+from anyio.abc import ByteStream, SocketAttribute, SocketStream
 from anyio.abc import Listener as SocketListener
-from anyio.abc import SocketAttribute, SocketStream
 
 from harken import __version__
 from harken.config.home import Home, socket_path, write_private
@@ -30,6 +30,7 @@ from harken.daemon.supervisor import contain
 from harken.errors import Forbidden, HarkenError, Unavailable, UserError
 from harken.hosts.hook import Hello
 from harken.memory import json_bytes
+from harken.processes import LocalOrigin, Origin
 from harken.store.files import FileKey, OpenFiles, file_key
 from harken.surfaces.wire import LineReader, LineTooLong, sound_json
 
@@ -69,8 +70,8 @@ class HelloLine(msgspec.Struct):
     once: bool = False
 
 
-Serve = Callable[[SocketStream, LineReader, Hello, int], Awaitable[None]]
-"""Serves a connection; the last argument is the peer's process id."""
+Serve = Callable[[ByteStream, LineReader, Hello, Origin], Awaitable[None]]
+"""Serves a connection; the last argument says which process is at its other end."""
 
 
 def most_connections() -> int:
@@ -125,9 +126,24 @@ class Listener:
                 # What a run says would pass for an agent's word, and it would take mail that is for others.
                 raise Forbidden("A run has no session of its own.", "Its prompt has what it needs.")
         except HarkenError as exc:
-            await _refuse(stream, exc)
+            await refuse(stream, exc)
             return
-        await serve(stream, lines, _as_hello(line), peer)
+        await serve(stream, lines, _as_hello(line), LocalOrigin(peer))
+
+    async def handle_distant(self, stream: ByteStream, origin: Origin, *, is_in_run: bool) -> None:
+        """Serve a connection of a satellite, which has checked the account at its other end."""
+        lines = LineReader(stream)
+        try:
+            line = await self._hello(lines)
+            if line is None:
+                return
+            serve = self._surface(line, has_token=True)
+            if line.kind != "call" and is_in_run:
+                raise Forbidden("A run has no session of its own.", "Its prompt has what it needs.")
+        except HarkenError as exc:
+            await refuse(stream, exc)
+            return
+        await serve(stream, lines, _as_hello(line), origin)
 
     async def _hello(self, lines: LineReader) -> HelloLine | None:
         data: bytes | None = None
@@ -143,13 +159,13 @@ class Listener:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise UserError("This is not a hello line.", "Connect with harken mcp or the harken command.") from exc
 
-    def _surface(self, line: HelloLine) -> Serve:
+    def _surface(self, line: HelloLine, *, has_token: bool = False) -> Serve:
         if line.harken != PROTOCOL:
             raise UserError(
                 f"The daemon speaks protocol {PROTOCOL}, the other side {line.harken}.",
                 "Restart the daemon: harken down, then harken up.",
             )
-        if self._token and not hmac.compare_digest(line.token.encode(), self._token.encode()):
+        if self._token and not has_token and not hmac.compare_digest(line.token.encode(), self._token.encode()):
             raise Forbidden("The token is wrong.", "Only programs of the same user can read it.")
         if self._refusal is not None:
             raise self._refusal()
@@ -185,7 +201,33 @@ def _as_hello(line: HelloLine) -> Hello:
     )
 
 
-async def _refuse(stream: SocketStream, error: HarkenError) -> None:
+def as_line(kind: str, hello: Hello) -> bytes:
+    """Return the hello line of a connection, for another daemon."""
+    line = HelloLine(
+        harken=PROTOCOL,
+        kind=kind,
+        edge=hello.edge,
+        pid=hello.pid,
+        ppid=hello.ppid,
+        cwd=hello.cwd,
+        consumer=hello.consumer,
+        task=hello.task,
+        resumed=hello.is_resumed,
+        resent=[msgspec.Raw(key.encode()) for key in hello.resent],
+        cancelled=[msgspec.Raw(key.encode()) for key in hello.cancelled],
+        env=dict(hello.env),
+        host=hello.host,
+        moment=hello.moment,
+        payload=hello.payload,
+        in_task=hello.is_in_task,
+        native=hello.native,
+        once=hello.is_once,
+    )
+    return json_bytes(line) + b"\n"
+
+
+async def refuse(stream: ByteStream, error: HarkenError) -> None:
+    """Say why nothing is served; edges and commands understand it."""
     _log.warning("refused a connection: %s", error.message)
     try:
         await stream.send(json_bytes({"harken": PROTOCOL, "error": error.as_dict()}) + b"\n")

@@ -17,7 +17,7 @@ from harken.daemon.callers import AgentProcesses
 from harken.daemon.leadership import ALONE, Leader, MachineInfo
 from harken.daemon.supervisor import Supervisor, contain
 from harken.errors import HarkenError
-from harken.git.repository import file_starts_nothing
+from harken.git import file_starts_nothing
 from harken.hosts.registry import host_title, sandboxes, short
 from harken.hosts.run_environment import held_paths
 from harken.inbox.automation import AgentFit, Automation, FitOf, UsualPlace

@@ -6,15 +6,15 @@ Each part says itself what it is; here they are only joined, with what the syste
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Protocol
 
 import anyio
-from anyio.abc import SocketStream
+from anyio.abc import ByteStream
 
 from harken.clock import Clock
-from harken.daemon.callers import lineage
 from harken.dispatch.bells import BellRinger, Bells
 from harken.dispatch.wake import Wakes
 from harken.errors import HarkenError
@@ -22,11 +22,11 @@ from harken.hosts.hook import Hello, Voice
 from harken.hosts.registry import broken_hosts, hook_adapter, hook_host, host_named, host_names
 from harken.hosts.wake import HostWaker, WakeTarget, WakeWay
 from harken.inbox.inbox import Inbox
-from harken.inbox.questions import Questions
+from harken.inbox.questions import Approvals, Questions
 from harken.model import SessionKey
-from harken.processes import command_line, is_alive
-from harken.sessions.events import HookMoment
+from harken.processes import Origin, is_alive
 from harken.sessions.session import MailScopeOf, NamedTaskOf, Session, SessionRecord, Waker
+from harken.sessions.turns import HookMoment
 from harken.store.contract import Store
 from harken.surfaces.composer import HookComposer, HookText
 from harken.surfaces.hooks import (
@@ -62,6 +62,34 @@ _FAILURES = (
 )
 
 
+class SatelliteReach(Protocol):
+    """What only the machine of a session can do, where that is a satellite."""
+
+    async def bell_path(self, session: Session) -> str:
+        """Return where the session's own bell is there; it is there when the host hears of it."""
+        ...
+
+    def is_watched(self, session: Session) -> bool:
+        """Whether the session was told of its bell."""
+        ...
+
+    def ring(self, session: Session) -> bool:
+        """Let the session's own bell change; return whether the machine can be reached."""
+        ...
+
+    def is_gone(self, session: Session) -> bool:
+        """Whether the machine has said that the session's process is gone."""
+        ...
+
+    async def read_record(self, session: Session) -> Collection[str]:
+        """Return what the host's record there proves; nothing while the machine is out of reach."""
+        ...
+
+    def find_ways(self, session: Session, hello: Hello) -> None:
+        """Ask for the host's own ways to wake the session, and add them when the answer is here."""
+        ...
+
+
 class SessionWiring:
     """The ways to live sessions."""
 
@@ -82,7 +110,10 @@ class SessionWiring:
         self._bells = bells
         self._naming = naming
         self._reading_of = reading_of
+        self.approvals = Approvals(store, clock)
         self._host_wakers: dict[str, HostWaker] = {}
+        self._satellites: SatelliteReach | None = None
+        self._regained_at: dict[str, datetime] = {}  # when each link was made
         self._composer = HookComposer(inbox, questions)
         self._handler = HookHandler(
             inbox,
@@ -90,7 +121,9 @@ class SessionWiring:
             self._composer,
             wakers=self._wakers,
             reading_of=reading_of,
-            bell_of=lambda key: str(bells.path(key)),
+            bell_of=self._bell_of,
+            read_record=self._read_record,
+            approvals=self.approvals,
         )
         self.ringer = BellRinger(bells, store.changes, inbox.sessions, inbox.waiting, host_names())
         self.wakes = Wakes(
@@ -104,47 +137,90 @@ class SessionWiring:
         for broken in broken_hosts():
             _log.warning("left out the host %s", broken)
 
-    async def serve_hook(self, stream: SocketStream, lines: LineReader, hello: Hello, peer: int) -> None:
-        """Serve one run of a hook."""
-        await HookConnection(stream, lines, self._handler).serve(self._with_task(hello, peer), lineage(peer))
+    @property
+    def composer(self) -> HookComposer:
+        """What writes the texts that sessions are told."""
+        return self._composer
 
-    async def serve_wake(self, stream: SocketStream, lines: LineReader, hello: Hello, peer: int) -> None:
+    def reach_satellites(self, satellites: SatelliteReach) -> None:
+        """Reach the sessions of satellites from now on."""
+        self._satellites = satellites
+
+    async def serve_hook(self, stream: ByteStream, lines: LineReader, hello: Hello, origin: Origin) -> None:
+        """Serve one run of a hook."""
+        await HookConnection(stream, lines, self._handler).serve(self._with_task(hello, origin), origin)
+
+    async def serve_wake(self, stream: ByteStream, lines: LineReader, hello: Hello, origin: Origin) -> None:
         """Serve a program that waits to wake its session."""
         adapter = hook_adapter(hello.host)
         if adapter is not None:
             line = LineConnection(stream, lines, self._handler, self._composer, self._inbox)
-            await line.serve(self._with_task(hello, peer), adapter, lineage(peer))
+            await line.serve(self._with_task(hello, origin), adapter, origin)
 
-    def _with_task(self, hello: Hello, peer: int) -> Hello:
+    def _with_task(self, hello: Hello, origin: Origin) -> Hello:
         """Return a hello with the task that its host was started for, and who said so, in place of its own word."""
-        named = self._naming(hello.env.get(TASK_VARIABLE, ""), peer or hello.pid, hello.host)
+        named = self._naming(hello.env.get(TASK_VARIABLE, ""), origin, hello.pid, hello.host)
         return replace(hello, task=named.id if named else "", task_said_by=named.said_by if named else "")
 
-    def greet(self, session: Session, hello: Hello, notify: Notify) -> None:
+    def greet(self, session: Session, hello: Hello, notify: Notify, origin: Origin) -> None:
         """Give a new MCP session the ways to be woken that need no hook to tell of them."""
         host = host_named(session.host)
         if host.is_woken_by_edge:
             session.add_wakers(self._wakers(session, hello), is_better=False)
         channel = host.channel() if host.channel else None
-        if channel and channel.listens(command_line(session.pid)):
+        if channel and channel.listens(origin.command_line(session.pid)):
             pusher = push_waker(channel, session, self._composer, notify)
             # Whoever turned the channel on prefers it to the bell.
             session.prefer_waker(pusher)
 
     async def inherit(self, records: Sequence[SessionRecord]) -> None:
-        """Know the sessions of an earlier daemon again: who is here, at work or idle, and what it was told last."""
+        """Know the sessions of an earlier daemon again: who is here, at work or idle, and what it was told last.
+
+        What their hosts asked that daemon is withdrawn.
+        """
+        await self.approvals.begin()
         sessions = [Session.inherited(record) for record in records if _lives(record)]
         self._inbox.sessions.inherit(sessions)
         # A task may have come or gone since.
         self._inbox.sessions.read_anew(self._reading_of)
+        await self._settle(sessions)
+        for gone in {record.key for record in records}.difference(self._inbox.sessions.keys()):
+            await self._inbox.proofs.release(gone)
+            self._inbox.sessions.note_change(gone)
+
+    async def lose_touch(self, satellite: str) -> None:
+        """The link to a satellite was cut: what its sessions do meanwhile is not heard, as over a restart."""
+        self._regained_at.pop(satellite, None)
+        lost = self._inbox.sessions.of_satellite(satellite)
+        for session in lost:
+            session.part()
+        sessions = [Session.inherited(session.record) for session in lost]
+        self._inbox.sessions.inherit(sessions)
+        await self._settle(sessions)
+        for session in sessions:
+            session.note_hindrance(f"its machine {satellite} is out of reach")
+        self._inbox.sessions.note_change()
+
+    def regain(self, satellite: str) -> None:
+        """The link to a satellite is here again: its sessions can be woken, and their connections come back."""
+        self._regained_at[satellite] = self._clock.now()
+        for session in self._inbox.sessions.of_satellite(satellite):
+            session.note_hindrance("")
+            session.add_wakers(self._wakers(session, Hello()))
+        self._inbox.sessions.note_change()
+
+    async def dismiss(self, satellite: str) -> None:
+        """A satellite is one no more: its sessions are gone, and what they did not see is offered to others."""
+        for session in self._inbox.sessions.of_satellite(satellite):
+            self._inbox.sessions.end(session.key)
+            await self._inbox.proofs.release(session.key)
+
+    async def _settle(self, sessions: Collection[Session]) -> None:
         for session in sessions:
             await self._inbox.proofs.settle_past(session)
             session.add_wakers(self._wakers(session, Hello()))
             if session.has_wakes:
                 self.wakes.expect_proof(session.key)
-        for gone in {record.key for record in records}.difference(self._inbox.sessions.keys()):
-            await self._inbox.proofs.release(gone)
-            self._inbox.sessions.note_change(gone)
 
     async def reap(self) -> None:
         """Let sessions go that ended without a word, look for late proof, and see which idle ones can be woken."""
@@ -156,11 +232,11 @@ class SessionWiring:
             await anyio.sleep(REAP_SOON_SECONDS if is_soon else REAP_EVERY_SECONDS)
             for session in self._live():
                 if session.has_wakes:
-                    await self._inbox.proofs.look_again(session, read_record)
+                    await self._inbox.proofs.look_again(session, self._read_record)
                 # A process that is not known, or is the first of a container, is not looked for.
-                is_gone = session.pid > 1 and is_alive(session.pid, session.process_identity) is False
+                is_gone = session.pid > 1 and self._is_gone(session)
                 if not session.connections and (is_gone or self._is_left(session)):
-                    await self._inbox.proofs.look_again(session, read_record)
+                    await self._inbox.proofs.look_again(session, self._read_record)
                     self._inbox.sessions.end(session.key)
                     await self._inbox.proofs.release(session.key)
                 elif session.probe is not None and not session.is_busy:
@@ -177,25 +253,59 @@ class SessionWiring:
 
     def _is_left(self, session: Session) -> bool:
         """Whether the connections that a session had before a restart did not come back, and nothing else tells."""
-        if not session.edges or self._clock.now() < self._started_at + GRACE:
+        since = self._regained_at.get(session.satellite) if session.satellite else self._started_at
+        if not session.edges or since is None or self._clock.now() < since + GRACE:
             return False
         return not session.is_hooked or session.has_many
 
     async def _give_up(self, key: SessionKey) -> None:
         if session := self._inbox.sessions.get(key):
-            await self._inbox.proofs.give_up_wakes(session, read_record)
+            await self._inbox.proofs.give_up_wakes(session, self._read_record)
+
+    def _is_gone(self, session: Session) -> bool:
+        if session.satellite:
+            return self._satellites is not None and self._satellites.is_gone(session)
+        return is_alive(session.pid, session.process_identity) is False
+
+    async def _bell_of(self, session: Session) -> str:
+        if session.satellite:
+            return await self._satellites.bell_path(session) if self._satellites else ""
+        return str(self._bells.path(session.key))
+
+    def _is_watched(self, session: Session) -> bool:
+        if session.satellite:
+            return self._satellites is not None and self._satellites.is_watched(session)
+        return self._bells.is_watched(session.key)
+
+    def _ring(self, session: Session) -> bool:
+        if session.satellite:
+            return self._satellites is not None and self._satellites.ring(session)
+        return self._bells.ring_session(session.key)
+
+    async def _read_record(self, session: Session) -> Collection[str]:
+        if session.satellite:
+            return await self._satellites.read_record(session) if self._satellites else ()
+        return await read_record(session)
 
     def _wakers(self, session: Session, hello: Hello) -> Sequence[Waker]:
         """Return the ways to wake a session, as its host declares them."""
         host = host_named(session.host)
         found: list[Waker] = []
         # Only a session that was told at its start watches its bell; one that was connected later does not.
-        if host.watches_bell and (hello.moment == HookMoment.START or self._bells.is_watched(session.key)):
-            found.append(BellWaker(session=session, ring=lambda sleeper: self._bells.ring_session(sleeper.key)))
-        if host.waker is not None:
+        if host.watches_bell and (hello.moment == HookMoment.START or self._is_watched(session)):
+            found.append(BellWaker(session=session, ring=self._ring))
+        if host.waker is not None and session.satellite:
+            if self._satellites is not None:
+                self._satellites.find_ways(session, hello)
+        elif host.waker is not None:
             waker = self._host_wakers.setdefault(host.name, host.waker()())
             found += [self._text_waker(way, session, hello) for way in waker.ways(_target(session, hello))]
         return found
+
+    def add_ways(self, ways: Collection[WakeWay], session: Session, hello: Hello) -> None:
+        """Let a session be woken in its host's own ways."""
+        session.add_wakers([self._text_waker(way, session, hello) for way in ways])
+        self._inbox.sessions.note_change()
 
     def _text_waker(self, way: WakeWay, session: Session, hello: Hello) -> Waker:
         async def send(told: HookText) -> bool | None:
@@ -231,5 +341,7 @@ def _target(session: Session, hello: Hello) -> WakeTarget:
 
 def _lives(record: SessionRecord) -> bool:
     """Whether a session's process is still there; of one that is not known for sure, its connection will tell."""
+    if record.satellite:
+        return True  # it says so itself, when its link is here
     is_sure = is_alive(record.pid, record.process_identity) if record.pid > 1 else None
     return bool(record.edges) if is_sure is None else is_sure

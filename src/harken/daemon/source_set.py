@@ -8,7 +8,7 @@ may be other people's code, so everything is asked of a new one before it takes 
 Every feed is followed from its checkpoint, and every batch is stored before the next is asked for. While the store is
 away nothing more is read, so that a source that can hold back does. What others post comes through one listener, bound
 from the first door of a source on: a door answers only after what it read is stored (`surfaces/doors.py` says what HTTP
-may do there).
+may do there). What configuration says about senders, routes and attention becomes the policy of ingest at the end here.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import partial
 from socket import socket
+from types import UnionType
 from typing import Final, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import convert
 
 from harken.clock import Clock
 from harken.config.home import Home
@@ -33,25 +35,29 @@ from harken.config.tables import source_entry
 from harken.daemon import http
 from harken.daemon.leadership import ALONE, Leader, LedLoop
 from harken.daemon.metrics import EventCounters
-from harken.daemon.policy import attention_of, configured_policy, trust_of
 from harken.daemon.supervisor import Supervisor, contain
 from harken.dispatch.outbox import Outbox, Placeholders
 from harken.errors import NeedsPerson, Unavailable, UserError
+from harken.inbox.caller import CHANNELS_ID
 from harken.ingest.intake import Intake, PolicyBook
-from harken.model import LOCAL, Draft
+from harken.ingest.policy import AttentionRule, IngestPolicy
+from harken.model import LOCAL, OWNER_ID, Attention, Draft, SenderRule, Trust
 from harken.plugins import PluginFault, guard
 from harken.sources.registry import kinds
 from harken.sources.source import (
     Accept,
     Batch,
     Door,
+    DoorAnswer,
     Feed,
     PlaceholderWriter,
+    PostedRequest,
     ReplySender,
     Source,
     SourceHealth,
     SourceReport,
     SourceState,
+    Speakers,
     ToolServerAddress,
     UnreadySource,
 )
@@ -115,17 +121,40 @@ def make_source(name: str, settings: Settings, *, home: Home, clock: Clock, envi
     kind = kinds().named(entry.kind, name)
     try:
         source = guard(_called(name), lambda: kind.make()(entry))
-        guard(_called(name), _ask_everything, source)
+        guard(_called(name), _ask_everything, source, name)
     except PluginFault:
         _log.exception("the source %s cannot be made", name)
         raise
     return source
 
 
-def _ask_everything(source: Source) -> None:
-    """Ask a new source all that it is asked later, so that it fails now if it does."""
-    _ = (source.address, source.health(), source.sender, source.placeholders, source.tool_server())
-    _ = (*source.feeds(), *source.doors())
+def _ask_everything(source: Source, name: str) -> None:
+    """Ask a new source all that it is asked later, so that it fails now if it does; it may not be type-checked."""
+    if source.name != name:
+        raise TypeError(f"its name cannot be {source.name!r:.60}")
+    _expect("sender", source.sender, ReplySender | None)
+    _expect("placeholders", source.placeholders, PlaceholderWriter | None)
+    _expect("tool server", source.tool_server(), ToolServerAddress | None)
+    for feed in source.feeds():
+        _expect("feeds", feed, Feed)
+        _expect("name of a feed", feed.name, str)
+    for door in source.doors():
+        _expect("doors", door, Door)
+        _expect("path of a door", door.path, str)
+    _expect("kind", source.kind, str)
+    _expect("address", source.address, str)
+    _health_said_by(source)
+
+
+def _health_said_by(source: Source) -> SourceHealth:
+    health = source.health()
+    _expect("health", health, SourceHealth)
+    return convert({each.name: getattr(health, each.name) for each in fields(health)}, SourceHealth)
+
+
+def _expect(what: str, found: object, kind: type | UnionType) -> None:
+    if not isinstance(found, kind):
+        raise TypeError(f"its {what} cannot be {found!r:.60}")
 
 
 def _called(name: str) -> str:
@@ -170,13 +199,22 @@ class SourceSet:
 
     def reports(self) -> Sequence[SourceReport]:
         """Return what people are told about the sources."""
-        return [report(source, self._health(source), self.settings) for source in self.sources]
+        return [self._report(name, source) for name, source in self._sources.items()]
+
+    def _report(self, name: str, source: Source) -> SourceReport:
+        try:
+            guard(_called(name), lambda: _expect("address", source.address, str))
+            return guard(_called(name), lambda: report(source, self._health(source), self.settings))
+        except PluginFault as fault:
+            unready = self._unready(name, fault)
+            return report(unready, unready.health(), self.settings)
 
     def _health(self, source: Source) -> SourceHealth:
         """Return what a source says of itself, unless a loop of it has failed: then it knows nothing of that."""
-        supervisor = self._join.supervisor if self._join else None
-        loops = () if supervisor is None else (supervisor.health.get(name) for name in loops_of(source))
-        failed = next((loop for loop in loops if loop is not None and loop.is_down), None)
+        joined = self._join
+        loops = joined.supervisor.health if joined and joined.supervisor else {}
+        names = joined.feeds.loops_of(source) if joined else ()
+        failed = next((loops[name] for name in names if name in loops and loops[name].is_down), None)
         health = health_of(source)
         if self._join and (machine := self._join.leader.elsewhere(SOURCE + source.name)):
             health = replace(health, state=SourceState.ELSEWHERE, reason=f"read by {machine}")
@@ -229,14 +267,13 @@ class SourceSet:
 
     def open_doors(self) -> None:
         """Take posts; raises `UserError` when that cannot be."""
-        self._joined.doors.show([door for source in self._sources.values() for door in source.doors()])
+        self._joined.doors.show(_doors_of(self._sources))
 
     def start(self, supervisor: Supervisor, leader: Leader = ALONE) -> None:
         """Follow the sources, and send through them, where no other daemon does."""
         joined = self._joined
         self._join = replace(joined, supervisor=supervisor, leader=leader)
-        for source in self._sources.values():
-            self._start(source)
+        self._start_all(dict(self._sources))
 
     async def take_over(self, wanted: Settings) -> SettingsChanges:
         """Be as the settings say from now on; raises `UserError` with nothing changed."""
@@ -261,7 +298,7 @@ class SourceSet:
                         await _recall(made[name], joined.store.outbox)
                         await self._recall_last(name, joined.store)
                 everything = {name: made.get(name) or self._sources[name] for name in enabled(after)}
-                joined.doors.show([door for source in everything.values() for door in source.doors()])
+                joined.doors.show(_doors_of(everything))
                 undo.pop_all()
             ended = [source for source in self._sources.values() if source not in everything.values()]
             # From here on all of it happens, also if whoever asked for it goes away.
@@ -271,8 +308,7 @@ class SourceSet:
                 self.settings, self._sources = after, everything
                 self._derive()
                 await joined.policies.configure(policy)
-                for source in made.values():
-                    self._start(source)
+                self._start_all(made)
             return SettingsChanges(
                 added=tuple(name for name in made if name not in had),
                 removed=tuple(sorted(had - set(everything))),
@@ -305,10 +341,17 @@ class SourceSet:
         self.names.become(self.settings.sources.keys())
         self._counters.name_sources(frozenset({LOCAL, *self.settings.sources}))
         self.heard_only.become(heard_only(self.settings))
-        senders = {name: each.sender for name, each in self._sources.items() if each.sender is not None}
+        senders = _offered(self._sources, lambda source: source.sender)
         _become(self.senders, {**self._own_senders, **senders})
-        writers = {name: each.placeholders for name, each in self._sources.items() if each.placeholders is not None}
-        _become(self.placeholders, writers)
+        _become(self.placeholders, _offered(self._sources, lambda source: source.placeholders))
+
+    def _start_all(self, sources: Mapping[str, Source]) -> None:
+        for name, source in sources.items():
+            try:
+                guard(_called(name), self._start, source)
+            except PluginFault as fault:
+                _log.exception("the source %s cannot be started", name)
+                self._sources[name] = self._unready(name, fault)
 
     def _start(self, source: Source) -> None:
         joined = self._joined
@@ -390,6 +433,21 @@ def _become(mapping: dict[str, _Value], wanted: Mapping[str, _Value]) -> None:
     mapping.update(wanted)
 
 
+def _offered(sources: Mapping[str, Source], ask: Callable[[Source], _Value | None]) -> dict[str, _Value]:
+    """Return what those sources have that have it; one that fails at this has nothing."""
+    found: dict[str, _Value] = {}
+    for name, source in sources.items():
+        with suppress(PluginFault):
+            offered = guard(_called(name), ask, source)
+            if offered is not None:
+                found[name] = offered
+    return found
+
+
+def _doors_of(sources: Mapping[str, Source]) -> list[_OwnDoor]:
+    return [_OwnDoor(name, door) for name, source in sources.items() for door in guard(_called(name), source.doors)]
+
+
 def _lane(name: str) -> str:
     return f"outbox {name}"
 
@@ -433,7 +491,7 @@ def _can_answer(name: str, entry: Mapping[str, object]) -> bool:
 def health_of(source: Source) -> SourceHealth:
     """Return how a source is doing; one that cannot say so needs a person."""
     try:
-        return guard(_called(source.name), source.health)
+        return guard(_called(source.name), _health_said_by, source)
     except PluginFault as fault:
         return SourceHealth(state=SourceState.NEEDS_PERSON, reason=f"{fault.message} {fault.hint}")
 
@@ -460,19 +518,26 @@ class FeedRunner:
     def __init__(self, intake: Intake, checkpoints: CheckpointStore) -> None:
         self._intake = intake
         self._checkpoints = checkpoints
+        self._loops: dict[str, list[str]] = {}
 
     def start(
         self, source: Source, supervisor: Supervisor, lead: Callable[[LedLoop], Awaitable[None]] | None = None
     ) -> None:
         """Follow every feed of a source until it is stopped, or while this daemon leads it."""
-        for feed in source.feeds():
+        feeds = {f"source {source.name}/{feed.name}": feed for feed in source.feeds()}
+        self._loops[source.name] = list(feeds)
+        for loop, feed in feeds.items():
             follow = partial(self._follow, source, feed)
-            supervisor.start(_loop_of(source, feed), follow if lead is None else partial(lead, follow))
+            supervisor.start(loop, follow if lead is None else partial(lead, follow))
 
     async def stop(self, source: Source, supervisor: Supervisor) -> None:
         """Follow a source no longer; what was read of it is stored first."""
-        for loop in loops_of(source):
+        for loop in self._loops.pop(source.name, ()):
             await supervisor.stop(loop)
+
+    def loops_of(self, source: Source) -> Sequence[str]:
+        """Return the names of the loops that follow a source."""
+        return self._loops.get(source.name, ())
 
     async def _follow(self, source: Source, feed: Feed) -> None:
         while True:
@@ -503,6 +568,7 @@ class FeedRunner:
 
     async def _take(self, source: Source, feed: Feed, batch: Batch) -> None:
         checkpoint = None
+        _require_own(source.name, batch.drafts)
         if batch.checkpoint is not None:
             checkpoint = Checkpoint(source.name, feed.name, batch.checkpoint)
         if batch.drafts or checkpoint is not None:
@@ -513,13 +579,34 @@ class FeedRunner:
             await self._intake.give_up(source.name, batch.dropped)
 
 
-def loops_of(source: Source) -> Sequence[str]:
-    """Return the names of the loops that follow a source."""
-    return [_loop_of(source, feed) for feed in source.feeds()]
+def _require_own(name: str, drafts: Sequence[Draft]) -> None:
+    """Refuse drafts of another source: how far they are trusted follows from that."""
+    for draft in drafts:
+        if draft.source != name:
+            raise ValueError(f"a draft says that it is of the source {draft.source!r:.60}, and not of {name!r}")
 
 
-def _loop_of(source: Source, feed: Feed) -> str:
-    return f"source {source.name}/{feed.name}"
+@dataclass(frozen=True, slots=True)
+class _OwnDoor(Door):
+    """A door through which comes only what is of its source."""
+
+    source: str
+    door: Door
+
+    @property
+    def path(self) -> str:
+        return self.door.path
+
+    @property
+    def max_bytes(self) -> int:
+        return self.door.max_bytes
+
+    async def take(self, posted: PostedRequest, accept: Accept) -> DoorAnswer:
+        async def accept_own(drafts: Sequence[Draft]) -> Sequence[bool]:
+            _require_own(self.source, drafts)
+            return await accept(drafts)
+
+        return await self.door.take(posted, accept_own)
 
 
 class DoorListener:
@@ -584,3 +671,76 @@ def _accept(intake: Intake) -> Accept:
         return [each.is_new for each in await intake.accept(drafts)]
 
     return accept
+
+
+_Choice = TypeVar("_Choice", Trust, Attention)
+
+
+def configured_policy(settings: Settings) -> IngestPolicy:
+    """Return the policy before the person's decisions in the store."""
+    # What a person injects is not their word but that of machines: data, that comes between two tool calls.
+    local = (SenderRule(LOCAL, OWNER_ID, Trust.OWNER), SenderRule(LOCAL, CHANNELS_ID, Trust.UNKNOWN))
+    injected = AttentionRule(Attention.BOUNDARY, source=LOCAL, sender=CHANNELS_ID, allow_unknown=True)
+    return IngestPolicy(
+        sender_rules=(
+            *local,
+            *_rules(settings.trust.owner, Trust.OWNER),
+            *_rules(settings.trust.known, Trust.KNOWN),
+        ),
+        machines=frozenset(name for name in settings.sources if is_machine(name, settings)),
+        # Whoever reaches the local socket is the same user: people and programs there are known unless denied.
+        default_trust={LOCAL: Trust.KNOWN, **{name: trust_of(name, settings) for name in settings.sources}},
+        routes=settings.routes,
+        # Whoever configures a server wants to hear of it: what it announces goes with prompts, trusted or not. Where
+        # people write, everyone can: a stranger there is only counted.
+        attention_rules=(
+            injected,
+            *settings.attention_rules,
+            *(
+                AttentionRule(attention=attention_of(name, settings), source=name, allow_unknown=True)
+                for name in settings.sources
+                if is_machine(name, settings)
+            ),
+        ),
+        default_attention={
+            LOCAL: Attention.WAKE,
+            **settings.attention,
+            **{name: attention_of(name, settings) for name in settings.sources},
+        },
+    )
+
+
+def trust_of(name: str, settings: Settings) -> Trust:
+    """Return how far what comes through a source is trusted, where nothing is decided about its sender."""
+    entry = settings.sources[name]
+    trust = _choice(Trust, entry, "trust", name, settings.trust.default)
+    if trust is Trust.OWNER:
+        raise UserError(f"sources.{name} cannot be trusted like you.", 'Use trust = "known" or "unknown".')
+    return trust
+
+
+def attention_of(name: str, settings: Settings) -> Attention:
+    """Return how far what comes through a source may push: what people write wakes, what machines say does not."""
+    entry = settings.sources[name]
+    usual = Attention.PROMPT if is_machine(name, settings) else Attention.WAKE
+    return _choice(Attention, entry, "attention", name, settings.attention.get(name, usual))
+
+
+def is_machine(name: str, settings: Settings) -> bool:
+    """Whether it is programs that speak through a source."""
+    kind = kinds().by_name.get(str(settings.sources[name].get("kind")))
+    return kind is not None and kind.speakers is Speakers.MACHINES
+
+
+def _choice(kind: type[_Choice], entry: Mapping[str, object], key: str, name: str, default: _Choice) -> _Choice:
+    found = entry.get(key, default.value)
+    for choice in kind:
+        if choice.value == found:
+            return choice
+    known = ", ".join(choice.value for choice in kind)
+    raise UserError(f"sources.{name}.{key} is {str(found)[:40]!r}.", f"Use one of: {known}.")
+
+
+def _rules(senders: Sequence[str], trust: Trust) -> list[SenderRule]:
+    pairs = (entry.partition(":") for entry in senders)
+    return [SenderRule(source, sender, trust) for source, _, sender in pairs]

@@ -41,6 +41,7 @@ from harken.store.journal import Journal, find_end
 from harken.store.sqlite.connection import Connect
 from harken.store.sqlite.snapshot import look
 from harken.store.sqlite.store import open_store
+from harken.store.sqlite.transfer import is_unused
 
 if TYPE_CHECKING:  # importing it here is what this module puts off
     from harken.store.postgres.connection import PostgresTarget
@@ -185,12 +186,15 @@ class SharedStore:
     def _known(self, identity: StoreIdentity) -> StoreIdentity | None:
         """Refuse a home that has its messages elsewhere; return which store the home says it has."""
         known, journal = read_identity(self._home.identity_file), find_end(self._home.journal_dir)
-        if not identity.may_follow(known) or not identity.may_follow(journal.store):
-            raise UserError(
-                f"This home has a store of its own, and {self.name} is another one; nothing was changed.",
-                "Use another home for it (--home), or move harken.db, store.json and journal away to start anew.",
-            )
-        return known
+        if identity.may_follow(known) and identity.may_follow(journal.store):
+            return known
+        if journal.store is None and is_unused(self._home.database):
+            return None
+        raise UserError(
+            f"This home has a store of its own, and {self.name} is another one; nothing was changed.",
+            "Take its messages there: harken store move URL. Or use another home for it (--home), or move harken.db, "
+            "store.json and journal away to start anew.",
+        )
 
 
 def _look(home: Home) -> StoreIdentity | None:
@@ -300,9 +304,12 @@ class StandIn:
                 with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
                     announce(home, endpoint.address, url=http.url_of(sock), store_problem=self._error.message)
                     is_told = await self._is_told(Ownership(home.lock_file, *endpoint.files), signals)
-                web.should_exit = True
                 tasks.cancel_scope.cancel()
         finally:
+            # The daemon that comes now has the same port.
+            with anyio.CancelScope(shield=True):
+                await web.end()
+            sock.close()
             # What lies there now may be another daemon's.
             for leftover in () if lock.is_lost else (home.address_file, home.daemon_file):
                 leftover.unlink(missing_ok=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+import anyio
+
 from harken import render
 from harken.inbox.inbox import Inbox
 from harken.inbox.questions import Questions
@@ -61,11 +63,22 @@ class HookComposer:
         """Offer what waits and fits, and return the text for it; empty when there is nothing to say."""
         if session.problem is not None:
             return NO_TEXT
+        carrier, is_done = text_carrier(request.surface), False
+        try:
+            told = await self._tell(session, request, carrier, turn)
+            is_done = True
+        finally:
+            if not is_done:
+                # The store went away, or nobody waits for it any more: what was offered so far is in no text.
+                with anyio.CancelScope(shield=True):
+                    await self._inbox.proofs.withdraw(session.key, carrier)
+        return told
+
+    async def _tell(self, session: Session, request: HookTextRequest, carrier: str, turn: str) -> HookText:
         if request.is_new_turn:
             session.forget_notices()
         if request.phase is TurnPhase.WAKE:
             session.begin_wake()
-        carrier = text_carrier(request.surface)
         block, deliveries, told_before = "", list[DeliveryId](), session.last_told
         if request.has_block and not request.speaks_as_user:
             block, deliveries = await self._block(session, request.surface, carrier)

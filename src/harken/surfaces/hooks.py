@@ -9,6 +9,9 @@ Harken. How a host speaks is in `hosts/`; the text comes from `composer.py`.
 An idle session is woken by ringing its bell, which carries nothing: the hook that it starts asks; or by handing a text
 to a program that can start its turn. A text carries what waits, and is taken back when the host refuses it. What the
 host took it queues, so only its own prompt or record proves that the model got it. `dispatch/wake.py` chooses the way.
+A hook, or a program beside a host, may ask for an approval: it waits until you have answered, or goes. Its end
+withdraws the question, and its host asks in its own terminal all the time. Only an answer of yours is ever handed on.
+
 A program beside a host may wait to wake its session: an extension, a plugin, or a waiting shell. The daemon writes a
 line with a text; the program says whether its host took it. One that is for a single wake is gone after it.
 """
@@ -30,18 +33,31 @@ import msgspec
 from anyio.abc import ByteStream
 
 from harken.clock import Clock
-from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, Voice
+from harken.errors import HarkenError
+from harken.hosts.hook import ASK, SILENCE, ApprovalAdapter, Hello, HookAdapter, HookAnswer, Voice
 from harken.hosts.host import GENERIC, RecordReader, answers_one_prompt, is_run_by
 from harken.hosts.identity import consumer_of, hook_key
 from harken.hosts.registry import hook_adapter, host_named
 from harken.hosts.wake import PushChannel
 from harken.inbox.inbox import Inbox
+from harken.inbox.questions import Approvals
 from harken.memory import json_bytes
-from harken.model import TASK, SessionKey, TaskId, WakeResult, fresh_id
-from harken.processes import command_line, identity_of
-from harken.sessions.events import HookEvent, HookMoment
+from harken.model import (
+    TASK,
+    Approval,
+    ApprovalChoice,
+    ApprovalId,
+    ApprovalState,
+    SessionKey,
+    TaskId,
+    WakeResult,
+    approval_digest,
+    fresh_id,
+)
+from harken.processes import Origin
+from harken.sessions.proof import ReadRecord
 from harken.sessions.session import MailScopeOf, NamedTask, Session, Waker
-from harken.sessions.turns import TurnPhase
+from harken.sessions.turns import HookEvent, HookMoment, TurnPhase
 from harken.surfaces.composer import NO_TEXT, HookComposer, HookText, HookTextRequest
 from harken.surfaces.wire import LineReader, LineTooLong, sound_json
 
@@ -86,7 +102,9 @@ class HookHandler:
         *,
         wakers: MakeWakers,
         reading_of: MailScopeOf,
-        bell_of: Callable[[SessionKey], str],
+        bell_of: Callable[[Session], Awaitable[str]],
+        read_record: ReadRecord,
+        approvals: Approvals,
     ) -> None:
         self._inbox = inbox
         self._proofs = inbox.proofs
@@ -95,19 +113,22 @@ class HookHandler:
         self._wakers = wakers
         self._reading_of = reading_of
         self._bell_of = bell_of
+        self.approvals = approvals
+        self._handed: dict[SessionKey, list[HandedAnswer]] = {}  # answers whose effect is not proven yet
+        self._read_record = read_record
         self._printing: list[HookResult] = []  # those that have a text and have not printed it
 
-    async def hear(self, hello: Hello, payload: bytes, pids: Sequence[int]) -> HookResult:
-        """Take one run of a hook; `pids` are the process that asks and those it descends from, nearest first."""
+    async def hear(self, hello: Hello, payload: bytes, origin: Origin) -> HookResult:
+        """Take one run of a hook."""
         adapter = hook_adapter(hello.host)
         fields = _fields(payload)
         if adapter is None or fields is None or hello.moment not in _MOMENTS:
             return HookResult()
         moment = HookMoment(hello.moment)
         event = adapter.event(moment, fields, hello)
-        if event is None or event.is_subagent or self._is_elsewhere(hello, event):
+        if event is None or event.is_subagent or self.is_elsewhere(hello, event, origin):
             return HookResult()
-        session = await self.meet(hello, event, pids)
+        session = await self.meet(hello, event, origin)
         if not session.is_hooked:
             await self._proofs.settle_past(session)
         if session.ignores(event):
@@ -116,35 +137,43 @@ class HookHandler:
         session.hook_ran(event.moment, notice_moments=_notice_moments(adapter), moment_chars=most_chars)
         session.add_wakers(self._wakers(session, hello))
         await self._wait_for_prints(session)
+        if event.moment is not HookMoment.TOOL:
+            await self._prove_answers(session.key)
+        was_busy = session.is_busy
         told = NO_TEXT if event.is_compacted else await self._act(adapter, session, event)
+        if session.is_busy is False and (was_busy or event.moment is HookMoment.STOP):
+            await self._inbox.note_rest(session)
         self._inbox.sessions.note_change(session.key)
         if told.text:
             result = HookResult(answer=adapter.answer(event.moment, told.text), session=session, told=told)
             self._printing.append(result)
             return result
-        watch = self._bell_of(session.key) if event.moment is HookMoment.START else ""
+        watch = await self._bell_of(session) if event.moment is HookMoment.START else ""
         return HookResult(answer=adapter.context(event.moment, watch), session=session)
 
-    def _is_elsewhere(self, hello: Hello, event: HookEvent) -> bool:
+    def is_elsewhere(self, hello: Hello, event: HookEvent, origin: Origin) -> bool:
         """Whether a hook that is there for tasks only was run by a session that is in none: it says nothing at all."""
         agent = consumer_of(host_named(hello.host), hello.host)
-        reading = self._reading_of(event.cwd or hello.cwd, agent, _task_of(hello))
+        cwd = origin.folder(event.cwd or hello.cwd)
+        reading = self._reading_of(cwd, agent, _task_of(hello), satellite=origin.satellite)
         return hello.is_in_task and not reading.consumer.startswith(TASK)
 
-    async def meet(self, hello: Hello, event: HookEvent, pids: Sequence[int]) -> Session:
+    async def meet(self, hello: Hello, event: HookEvent, origin: Origin) -> Session:
         """Return the session that a hook speaks for, new or known."""
         host, now = host_named(hello.host), self._clock.now()
         pid = event.pid or hello.ppid
-        cwd = event.cwd or hello.cwd
+        cwd = origin.folder(event.cwd or hello.cwd)
         agent = consumer_of(host, hello.host)
         task = _task_of(hello)
-        reading = self._reading_of(cwd, agent, task)
+        reading = self._reading_of(cwd, agent, task, satellite=origin.satellite)
         candidate = Session(
-            key=hook_key(host, event.native, pid),
+            key=hook_key(host, event.native, pid, origin.satellite),
             agent=agent,
             consumer=reading.consumer,
             host=host.name if host is not GENERIC else hello.host,
             client=hello.host,
+            machine=origin.satellite,
+            satellite=origin.satellite,
             cwd=cwd,
             pid=pid,
             mailboxes=reading.mailboxes,
@@ -153,25 +182,42 @@ class HookHandler:
             surfaces=(),
             opened_at=now,
             last_active=now,
-            process_identity=identity_of(pid),
-            is_host_process=host.has_hooks and is_run_by(host.name, host.marks, hello.env, command_line(pid)),
+            process_identity=origin.identity_of(pid),
+            is_host_process=host.has_hooks and is_run_by(host.name, host.marks, hello.env, origin.command_line(pid)),
             native=event.native,
             has_many=host.has_many,
             shares_connection=host.shares_connection,
             reports_interrupts=host.reports_interrupts,
             result_bytes=host.result_bytes,
         )
-        session, former = self._inbox.sessions.meet(candidate, pids)
+        session, former = self._inbox.sessions.meet(candidate, origin.lineage())
         if former is not None:
             await self._proofs.rename(former, session.key)
         if not session.is_hooked:
-            session.note_one_shot(is_one_shot=answers_one_prompt(host, command_line(session.pid)))
+            session.note_one_shot(is_one_shot=answers_one_prompt(host, origin.command_line(session.pid)))
         # An edge may have named its task; only with the first hook it is known where the agent runs.
         task = None if session.is_hooked else session.named
         if task is not None and self._inbox.sessions.name_task(session, task, self._reading_of):
             await self._proofs.release(session.key)
         self._inbox.sessions.touch(session.key, now)
         return session
+
+    def handed(self, session: SessionKey, answer: HandedAnswer) -> None:
+        """An answer was handed to a host: its record will show what it did."""
+        self._handed.setdefault(session, []).append(answer)
+
+    async def _prove_answers(self, session: SessionKey) -> None:
+        """Look in the record of a session's host for what it did with the answers that it was handed."""
+        left: list[HandedAnswer] = []
+        for each in self._handed.pop(session, []):
+            path = each.adapter.record(each.payload)
+            record = await anyio.to_thread.run_sync(_tail, path) if path else ()
+            if evidence := each.adapter.evidence(each.payload, each.choice, record):
+                await self.approvals.obey(each.approval, evidence)
+            else:
+                left.append(each)
+        if left:
+            self._handed[session] = left[-MAX_HANDED:]
 
     def confirm(self, result: HookResult) -> None:
         """A hook has printed its text: from now on the events of its host can prove it."""
@@ -189,6 +235,7 @@ class HookHandler:
         await undo(result.session, result.told)
         if result.told.text and result.told.carrier.startswith(_HELD):
             result.session.not_held_up()
+            await self._inbox.note_rest(result.session)
         # A notice carries nothing, so no commit says that it is to be said again.
         self._inbox.sessions.note_change(result.session.key)
 
@@ -203,7 +250,7 @@ class HookHandler:
                 await result.printed.wait()
 
     async def _act(self, adapter: HookAdapter, session: Session, event: HookEvent) -> HookText:
-        is_own = await self._proofs.hear(session, event, read_record)
+        is_own = await self._proofs.hear(session, event, self._read_record)
         if event.is_interrupted:
             return NO_TEXT
         match event.moment:
@@ -212,7 +259,7 @@ class HookHandler:
                 session.went_idle(event.turn)
                 return NO_TEXT
             case HookMoment.END:
-                await self._proofs.leave(session, read_record, keeps_running=event.keeps_running)
+                await self._proofs.leave(session, self._read_record, keeps_running=event.keeps_running)
                 return NO_TEXT
             case HookMoment.PROMPT:
                 session.begin_turn(event.turn, is_own=is_own)
@@ -275,6 +322,123 @@ PAYLOAD_SECONDS = 5.0
 PRINTED_SECONDS = 10.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedAnswer:
+    """An answer that a host was handed, and what shows whether it did it."""
+
+    approval: ApprovalId
+    choice: ApprovalChoice
+    adapter: ApprovalAdapter
+    payload: Mapping[str, object]
+
+
+MAX_HANDED: Final = 50
+LOOK_SECONDS: Final = 0.5
+TAKEN_BYTES: Final = (b"+", b"!")
+GONE: Final = "its host no longer asks"
+LOCAL: Final = "it was answered in its own terminal"
+NOT_TAKEN: Final = "its host did not take the answer"
+TOOK: Final = "its host says that it took the answer"
+
+
+class ApprovalConnection:
+    """Serves one question of a host, from the hook or the program that asks to the answer that it takes."""
+
+    def __init__(self, stream: ByteStream, lines: LineReader, handler: HookHandler) -> None:
+        self._stream = stream
+        self._lines = lines
+        self._handler = handler
+        self._approvals = handler.approvals
+
+    async def serve(self, hello: Hello, payload: bytes, origin: Origin) -> None:
+        """Ask the person, and hand the answer on; what cannot be asked, or has no answer, is left to the host."""
+        if not await self._serve(hello, payload, origin):
+            # One that hears nothing at all asks the next daemon.
+            await self._hand_over(SILENCE)
+
+    async def _serve(self, hello: Hello, payload: bytes, origin: Origin) -> bool:
+        """Return whether an answer was handed over."""
+        host, fields = host_named(hello.host), _fields(payload)
+        adapter = host.approvals() if host.approvals else None
+        asked = adapter.question(fields, hello) if adapter is not None and fields else None
+        if adapter is None or asked is None or fields is None:
+            return False
+        event = HookEvent(
+            moment=HookMoment.TOOL, native=asked.session, cwd=asked.folder or hello.cwd, pid=adapter.pid(hello)
+        )
+        if self._handler.is_elsewhere(hello, event, origin):
+            return False
+        session = await self._handler.meet(hello, event, origin)
+        digest = approval_digest(host.name, session.key, asked.tool, asked.arguments)
+        request = replace(asked, host=host.name, session=session.key, digest=digest, folder=event.cwd)
+        try:
+            approval = await self._approvals.ask(request, adapter.patience)
+        except HarkenError:
+            return False
+        answered = await self._answered(approval, adapter, fields, hello)
+        if answered is None or answered.choice is None:
+            return False
+        word = await self._hand_over(adapter.answer(fields, answered.choice, answered.reason))
+        with anyio.CancelScope(shield=True):
+            if word not in TAKEN_BYTES:
+                await self._approvals.withdraw(approval.id, NOT_TAKEN)
+            elif word == b"!":
+                await self._approvals.obey(approval.id, TOOK)
+            else:
+                handed = HandedAnswer(approval=approval.id, choice=answered.choice, adapter=adapter, payload=fields)
+                self._handler.handed(session.key, handed)
+        return True
+
+    async def _answered(
+        self, approval: Approval, adapter: ApprovalAdapter, fields: Mapping[str, object], hello: Hello
+    ) -> Approval | None:
+        """Return the approval once it is answered; None when it is over, also because its host no longer asks."""
+        because, found = "", approval
+        try:
+            async with anyio.create_task_group() as tasks:
+
+                async def listen() -> None:
+                    nonlocal because
+                    word = await self._lines.take(1)
+                    because = LOCAL if word == b"-" else GONE
+                    tasks.cancel_scope.cancel()
+
+                async def look() -> None:
+                    nonlocal because
+                    was_asking = False
+                    while True:
+                        is_asking = await anyio.to_thread.run_sync(adapter.is_asking, fields, hello)
+                        if was_asking and is_asking is False:
+                            because = LOCAL
+                            tasks.cancel_scope.cancel()
+                            return
+                        was_asking = was_asking or is_asking is True
+                        await anyio.sleep(LOOK_SECONDS)
+
+                tasks.start_soon(listen)
+                if adapter.shows_state:
+                    tasks.start_soon(look)
+                found = await self._approvals.wait(approval)
+                tasks.cancel_scope.cancel()
+        finally:
+            # Also when the daemon ends: its host asks by itself, and an answer would reach nobody.
+            if found.state is ApprovalState.OPEN:
+                with anyio.CancelScope(shield=True):
+                    found = await self._approvals.withdraw(approval.id, because or GONE)
+        return found if found.state is ApprovalState.ANSWERED else None
+
+    async def _hand_over(self, answer: HookAnswer) -> bytes | None:
+        """Send an answer; return the byte that says what became of it, None when nothing was said."""
+        out, err = answer.stdout.encode("utf-8", "replace"), answer.stderr.encode("utf-8", "replace")
+        try:
+            await self._stream.send(f"{answer.exit_code} {len(out)} {len(err)}\n".encode() + out + err)
+            with anyio.move_on_after(PRINTED_SECONDS):
+                return await self._lines.take(1)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return None
+        return None
+
+
 class HookConnection:
     """Serves one run."""
 
@@ -283,14 +447,17 @@ class HookConnection:
         self._lines = lines
         self._handler = handler
 
-    async def serve(self, hello: Hello, pids: Sequence[int]) -> None:
+    async def serve(self, hello: Hello, origin: Origin) -> None:
         """Hear the hook and answer it."""
         payload: bytes | None = None
         with anyio.move_on_after(PAYLOAD_SECONDS):
             payload = await self._lines.take(min(hello.payload, MAX_PAYLOAD))
         if payload is None:
             return
-        result = await self._handler.hear(hello, payload, pids)
+        if hello.moment == ASK:
+            await ApprovalConnection(self._stream, self._lines, self._handler).serve(hello, payload, origin)
+            return
+        result = await self._handler.hear(hello, payload, origin)
         answer = result.answer
         out, err = answer.stdout.encode("utf-8", "replace"), answer.stderr.encode("utf-8", "replace")
         is_printed, is_silent = False, True
@@ -298,11 +465,12 @@ class HookConnection:
             await self._stream.send(f"{answer.exit_code} {len(out)} {len(err)}\n".encode() + out + err)
             with anyio.move_on_after(PRINTED_SECONDS):
                 is_printed = await self._lines.take(1) == b"+"
-                is_silent = False
+                # Where the link to another machine broke, the hook may have printed it.
+                is_silent = self._lines.is_cut
             if is_printed:
                 self._handler.confirm(result)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            is_silent = False
+            is_silent = bool(origin.satellite)
         finally:
             if not is_printed:
                 with anyio.CancelScope(shield=True):
@@ -455,14 +623,14 @@ class LineConnection:
         self._over = anyio.Event()
         self._is_once = False
 
-    async def serve(self, hello: Hello, host: HookAdapter, pids: Sequence[int]) -> None:
+    async def serve(self, hello: Hello, host: HookAdapter, origin: Origin) -> None:
         """Be a way to wake the session while the program is there."""
         if not hello.native:
             return
         self._is_once = hello.is_once
         event = HookEvent(moment=HookMoment.START, native=hello.native, cwd=hello.cwd)
         # A waiting shell was left behind by its parent: whose process the session is, a hook or an edge will say.
-        session = await self._handler.meet(replace(hello, ppid=0) if hello.is_once else hello, event, pids)
+        session = await self._handler.meet(replace(hello, ppid=0) if hello.is_once else hello, event, origin)
         way = "waiter" if hello.is_once else host_named(hello.host).waiter
         waker = TextWaker(
             name=f"wake: {way}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Final, Protocol
 
 import anyio
 from anyio.abc import ByteReceiveStream
@@ -11,6 +12,26 @@ from anyio.abc import ByteReceiveStream
 from harken.budget import MAX_LINE
 
 CHUNK = 65_536
+HOLDER: Final = "harken.holder"
+"""In the state of an HTTP request: the caller that came with a token, once the token was checked."""
+
+CARRIER: Final = "harken.carrier"
+"""An extension of an HTTP request: the `HttpCarrier` that it came by."""
+
+
+class HttpCarrier(Protocol):
+    """An HTTP connection, as far as it tells whether answers arrived."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended: what is written now goes nowhere."""
+        ...
+
+    def is_taken(self) -> bool:
+        """Whether the other side's system took everything that was written, as far as this system tells."""
+        ...
+
+
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # of a letter that is written in two; its other half may be missing
 
 
@@ -26,13 +47,27 @@ class LineReader:
         self._max_line = max_line
         self._buffer = bytearray()
         self._searched = 0
+        self.is_cut = False  # the stream broke: what was on its way may have arrived or not
+
+    def rest(self) -> bytes:
+        """Return what was read and not given out, and let go of it."""
+        taken, self._buffer, self._searched = bytes(self._buffer), bytearray(), 0
+        return taken
+
+    async def _fill(self) -> bool:
+        try:
+            self._buffer += await self._stream.receive(CHUNK)
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            return False
+        except anyio.BrokenResourceError:
+            self.is_cut = True
+            return False
+        return True
 
     async def take(self, count: int) -> bytes | None:
         """Return exactly so many bytes, or None when the stream ends before."""
         while len(self._buffer) < count:
-            try:
-                self._buffer += await self._stream.receive(CHUNK)
-            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            if not await self._fill():
                 return None
         taken = bytes(self._buffer[:count])
         del self._buffer[:count]
@@ -52,9 +87,7 @@ class LineReader:
             self._searched = len(self._buffer)
             if self._searched > self._max_line:
                 raise LineTooLong
-            try:
-                self._buffer += await self._stream.receive(CHUNK)
-            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            if not await self._fill():
                 return None
 
 

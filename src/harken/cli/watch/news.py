@@ -31,7 +31,7 @@ MAX_OUTPUTS: Final = 8
 MAX_QUESTIONS: Final = 5
 TOLD_LATELY: Final = timedelta(hours=1)
 OF_QUESTIONS: Final = frozenset({"reminded", "escalated", "settled"})
-_SHOWN_KINDS: Final = frozenset({"received", "judged", "action", "run", "paused", "resumed"}) | OF_QUESTIONS
+_SHOWN_KINDS: Final = frozenset({"received", "judged", "action", "run", "paused", "resumed", "approval"}) | OF_QUESTIONS
 REMARK: Final = "remark"
 OWN_MAILBOXES: Final = frozenset({"inbox", "replies"})
 TRIAL: Final = "trial:"
@@ -192,6 +192,8 @@ class News:
     def _is_shown(self, event: Result) -> bool:
         if event["kind"] == "judged":
             return bool(event["outcome"] == "fired")
+        if event["kind"] == "approval":
+            return bool(event["change"] != "shown")
         if event["kind"] != "received":
             return event["kind"] in _SHOWN_KINDS
         # Of a message that is no longer stored there is only the event.

@@ -83,6 +83,8 @@ def event_line(screen: Screen, event: Result, known: Mapping[str, Result]) -> st
         return screen.paint(screen.fit(f"-- {event['text']}"), DIM)
     if kind in ("paused", "resumed"):
         return screen.paint(screen.fit("-- Rules are paused." if kind == "paused" else "-- Rules go on."), DIM)
+    if kind == "approval":
+        return screen.paint(screen.fit(_approval_told(event)), YELLOW if event["change"] == "asked" else DIM)
     about = _about(known.get(event["message_id"]), event["message_id"])
     text, style = _told_of(event, about)
     return screen.paint(screen.fit(text), style)
@@ -100,6 +102,17 @@ def _told_of(event: Result, about: str) -> tuple[str, str]:
         case _:
             reason = f": {event['reason']}" if event["reason"] else ""
             return f"-- {event['action']} {event['state']}{reason}  {about}", DIM
+
+
+def _approval_told(event: Result) -> str:
+    name = event["approval"]
+    match event["change"]:
+        case "asked":
+            return f"!! {title_of(event['host'])} asks to use {event['tool']}  {name}  harken approve {name}"
+        case "answered":
+            return f"-- {name} answered: {event['choice']}, by {event['by']}"
+        case change:
+            return f"-- {name} {change}: {event['because']}"
 
 
 _FINE: Final = frozenset({"running", "done"})

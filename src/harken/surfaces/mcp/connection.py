@@ -47,6 +47,7 @@ class Connection:
     ) -> None:
         self._lines = lines
         self._inbox = means.inbox
+        self._origin = means.origin
         self._calls = CallLog(hello.edge)
         self._open: set[str] = set()
         self._agent = AgentServer(hello=hello, means=means, calls=self._calls, pusher=self, greeted=self._greeted)
@@ -72,7 +73,8 @@ class Connection:
         finally:
             self._outlet.close()
             with anyio.CancelScope(shield=True):
-                await self._agent.leave()
+                # Where the link to another machine broke, its edge comes back, as after a restart.
+                await self._agent.leave(is_cut=self._lines.is_cut and bool(self._origin.satellite))
 
     def push(self, note: Note) -> None:
         """Hand over a hint without waiting; it is dropped when the client does not keep up."""

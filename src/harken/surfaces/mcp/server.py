@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self
@@ -38,22 +38,24 @@ from harken import __version__
 from harken.budget import MAX_LINE, newest_that_fit
 from harken.errors import HarkenError
 from harken.hosts.hook import Hello
-from harken.hosts.host import Host, answers_one_prompt
+from harken.hosts.host import GENERIC, Host, answers_one_prompt
 from harken.hosts.identity import MAX_NATIVE, consumer_of, hook_key, session_key
 from harken.hosts.instructions import CHANNEL, INBOX, SKILLS, Abilities, command_text
 from harken.hosts.registry import host_named, host_of_client
-from harken.inbox.caller import Caller, Role
+from harken.inbox.caller import Caller, Grant, Role, lets
 from harken.memory import json_bytes
-from harken.processes import command_line, identity_of
+from harken.model import DeliveryId, SessionKey
 from harken.sessions.proof import CallLog
 from harken.sessions.session import NamedTask, Pusher, Session
+from harken.surfaces.mcp.events import CAPABILITY, EXTENSION, EventServer
 from harken.surfaces.mcp.services import AgentServices, Ask, FormChoice, FormQuestion, choice, tool_hint
-from harken.verbs.table import TOOLS, find_tool
+from harken.verbs.table import TOOL_VERBS, find_tool
 from harken.verbs.verb import AgentTool, ToolCall, result_of
 
 _log = logging.getLogger("harken.mcp")
 
 INBOX_URI = "harken://inbox"
+REMOTE = "remote:"  # how the key of a session begins whose agent came with a token
 NEWEST_IN_RESOURCE = 5
 MAX_CANCELLED = 1_000
 _QUIETER_THAN_INFO = frozenset({"notice", "warning", "error", "critical", "alert", "emergency"})
@@ -72,8 +74,12 @@ class AgentServer:
         calls: CallLog,
         pusher: Pusher,
         greeted: Callable[[Session], None],
+        holder: Caller | None = None,
+        number_of: Callable[[Context], str] | None = None,
     ) -> None:
         self._hello = hello
+        self._holder = holder  # who came with a token, and what that lets it do
+        self._number_of = number_of or _number
         self._inbox = means.inbox
         self._tasks = means.tasks
         self._channels = means.channels
@@ -82,13 +88,22 @@ class AgentServer:
         self._named_by = means.named_by
         self._named: NamedTask | None = None
         self._sources = means.sources
+        self._origin = means.origin
         self._calls = calls
         self._pusher = pusher
         self._greeted = greeted
+        self._events = EventServer(
+            means.subscriptions,
+            means.clock,
+            enter=self._enter_reading,
+            current=lambda: self.session,
+            resent=hello.resent,
+        )
         self._bus = InMemorySubscriptionBus()
         self._entering = anyio.Lock()
         self._cancelled: deque[str] = deque(maxlen=MAX_CANCELLED)  # before the session was known
         self.session: Session | None = None
+        self.client: ServerSession | None = None
         self.is_subscribed = False
         self.wants_pings = True
         self.is_modern = False
@@ -113,6 +128,7 @@ class AgentServer:
         # Registered by method: the constructor's parameter for it is deprecated with the capability.
         server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
+        self._events.register(server)
         # Instead of the SDK's tracing, which costs a span per request, and nobody collects them here.
         server.middleware[:] = [self._instruct]
         return server
@@ -130,7 +146,10 @@ class AgentServer:
             name: {**each, LIST_CHANGED: False} if isinstance(each, dict) and LIST_CHANGED in each else each
             for name, each in result["capabilities"].items()
         }
-        instructions = instructions_for(host_of_client(client_name(ctx.params)))
+        # Clients of one dialect look for events at the top, those of the other among the extensions.
+        said |= {"events": dict(CAPABILITY), "extensions": {**said.get("extensions", {}), EXTENSION: dict(CAPABILITY)}}
+        host = GENERIC if self._holder is not None else host_of_client(client_name(ctx.params))
+        instructions = instructions_for(host)
         return {**result, "capabilities": said, "instructions": instructions}
 
     async def _initialized(self, context: Context, _params: object) -> None:
@@ -145,11 +164,13 @@ class AgentServer:
         """Tell `subscriptions/listen` streams that the inbox grew."""
         await self._bus.publish(ResourceUpdated(uri=INBOX_URI))
 
-    async def leave(self) -> None:
-        """The connection ended: what is unproven may be offered to another session."""
-        if self.session is None:
+    async def leave(self, *, is_cut: bool = False) -> None:
+        """The connection ended: what is unproven may be offered to another session, unless the edge comes back."""
+        self._events.close()
+        session, self.session = self.session, None
+        if session is None or is_cut:
             return
-        key = self.session.key
+        key = session.key
         if self._inbox.sessions.close(key, self._hello.edge):
             await self._inbox.proofs.release(key)
             _log.info("session %s is gone", key)
@@ -165,15 +186,26 @@ class AgentServer:
                 self.session = await self._register(context)
             return self.session
 
+    async def _enter_reading(self, context: Context) -> Session:
+        """Return the session; refuses a token that does not let its holder read."""
+        if self._holder is not None and self._holder.scope and not lets(self._holder.scope, "read", Grant.READ):
+            raise MCPError(types.INVALID_REQUEST, "Your token does not let you read.")
+        return await self._enter(context)
+
     async def _register(self, context: Context) -> Session:
         params = context.session.client_params
         client = params.client_info.name if params is not None else ""
         version = params.client_info.version if params is not None else ""
         self.is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
-        host = host_of_client(client)
-        self.ask = way(host, context.session)
-        self._named = self._named_by(host.name)
-        session = self._inbox.sessions.open(self._new_session(host, client), self._hello.edge, self._pusher)
+        self.client = context.session
+        if self._holder is not None:
+            host, new = GENERIC, await self._held_session(self._holder, client)
+        else:
+            host = host_of_client(client)
+            self.ask = way(host, context.session)
+            self._named = self._named_by(host.name)
+            new = self._new_session(host, client)
+        session = self._inbox.sessions.open(new, self._hello.edge, self._pusher)
         await self._be_named(session)
         await self._restore(session)
         self._greeted(session)
@@ -185,16 +217,18 @@ class AgentServer:
         return session
 
     def _new_session(self, host: Host, client: str) -> Session:
-        now = self._clock.now()
+        now, satellite, cwd = self._clock.now(), self._origin.satellite, self._origin.folder(self._hello.cwd)
         agent = consumer_of(host, client, self._hello.consumer)
-        reading = self._reading_of(self._hello.cwd, agent, self._named)
+        reading = self._reading_of(cwd, agent, self._named, satellite=satellite)
         return Session(
-            key=session_key(host, self._hello),
+            key=session_key(host, self._hello, satellite),
             agent=agent,
             consumer=reading.consumer,
             host=host.name,
             client=client,
-            cwd=self._hello.cwd,
+            machine=satellite,
+            satellite=satellite,
+            cwd=cwd,
             pid=self._hello.ppid,
             mailboxes=reading.mailboxes,
             named=self._named,
@@ -202,13 +236,33 @@ class AgentServer:
             surfaces=host.modern_surfaces if self.is_modern else host.surfaces,
             opened_at=now,
             last_active=now,
-            process_identity=identity_of(self._hello.ppid),
+            process_identity=self._origin.identity_of(self._hello.ppid),
             native=self._hello.env.get(host.session_variable, "") if host.session_variable else "",
             has_many=host.has_many,
             shares_connection=host.shares_connection,
             reports_interrupts=host.reports_interrupts,
             result_bytes=host.result_bytes,
-            is_one_shot=answers_one_prompt(host, command_line(self._hello.ppid)),
+            is_one_shot=answers_one_prompt(host, self._origin.command_line(self._hello.ppid)),
+        )
+
+    async def _held_session(self, holder: Caller, client: str) -> Session:
+        """Return the session of an agent elsewhere: its token names its consumer and mailboxes."""
+        now, key = self._clock.now(), SessionKey(f"{REMOTE}{self._hello.edge}")
+        mailboxes = holder.mailboxes or (await self._inbox.person(key, holder.consumer)).mailboxes
+        return Session(
+            key=key,
+            agent=holder.consumer,
+            consumer=holder.consumer,
+            host=GENERIC.name,
+            client=client,
+            cwd="",
+            pid=0,
+            mailboxes=mailboxes,
+            surfaces=GENERIC.modern_surfaces if self.is_modern else GENERIC.surfaces,
+            opened_at=now,
+            last_active=now,
+            result_bytes=GENERIC.result_bytes,
+            has_token=True,
         )
 
     async def _be_named(self, session: Session) -> Session:
@@ -233,7 +287,9 @@ class AgentServer:
 
     async def _list_tools(self, context: Context, _params: object) -> types.ListToolsResult:
         host = host_named((await self._enter(context)).host)
-        return types.ListToolsResult(tools=[_described(tool, host) for tool in TOOLS])
+        scope = self._holder.scope if self._holder is not None else None
+        given = [verb for verb in TOOL_VERBS if scope is None or lets(scope, verb.name, verb.needs)]
+        return types.ListToolsResult(tools=[_described(verb.offered, host) for verb in given])
 
     async def _speaker(self, context: Context, params: types.CallToolRequestParams) -> Session:
         """Return the session that makes a call: where one connection may serve several, the host may name it."""
@@ -242,7 +298,7 @@ class AgentServer:
             return session
         native = _native(params)
         if native and native != session.native:
-            key = hook_key(host_named(session.host), native, session.pid)
+            key = hook_key(host_named(session.host), native, session.pid, session.satellite)
             if self._is_of_another_task(self._inbox.sessions.get(key)):
                 return session
             self.session, former = self._inbox.sessions.bind(session, self._hello.edge, key, native)
@@ -251,7 +307,7 @@ class AgentServer:
             return await self._be_named(self.session)
         if native or not session.shares_connection:
             return session
-        other = self._inbox.sessions.of_process(session.host, session.pid)
+        other = self._inbox.sessions.of_process(session)
         return session if other is None or self._is_of_another_task(other) else await self._be_named(other)
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -263,12 +319,14 @@ class AgentServer:
             session.require_reading()
             call = self._call(context, session)
             await self._inbox.proofs.called(session, self._calls, call.request)
-            tool = find_tool(params.name)
+            verb, is_done = find_tool(params.name), False
             try:
-                texts = await result_of(tool, call, params.arguments)
+                texts = await result_of(verb, call, params.arguments)
+                is_done = True
             finally:
-                if self._calls.is_lost(call.request):
-                    # What was offered after the cancellation was read, and before it got here, has reached nobody.
+                if self._calls.is_lost(call.request) or (not is_done and call.drop()):
+                    # What was offered for an answer that is an error now, or after the cancellation was read and before
+                    # it got here, has reached nobody.
                     with anyio.CancelScope(shield=True):
                         await self._inbox.proofs.withdraw(session.key, call.carrier)
         except HarkenError as exc:
@@ -276,17 +334,24 @@ class AgentServer:
         return types.CallToolResult(content=[types.TextContent(type="text", text=text) for text in texts])
 
     def _call(self, context: Context, session: Session) -> ToolCall:
-        request, turn = request_key(context.request_id), session.turn
+        request, turn = self._number_of(context), session.turn
+        caller = self._holder or Caller(role=Role.AGENT, consumer=session.consumer)
+
+        def carry(deliveries: Collection[DeliveryId]) -> None:
+            if deliveries:
+                session.leave_rest()
+            self._calls.carry(request, deliveries, turn, session)
+
         return ToolCall(
             inbox=self._inbox,
             tasks=self._tasks,
             channels=self._channels,
             reader=session.reader,
-            caller=Caller(role=Role.AGENT, consumer=session.consumer, session=session.key),
+            caller=replace(caller, session=session.key),
             edge=self._hello.edge,
             request=request,
             carrier=self._calls.carrier(request),
-            carry=lambda deliveries: self._calls.carry(request, deliveries, turn, session),
+            carry=carry,
             drop=lambda: self._calls.drop(request),
             afterwards=lambda do: self._calls.afterwards(request, do),
             when_proven=lambda do: self._calls.when_proven(request, do),
@@ -316,7 +381,7 @@ class AgentServer:
     ) -> types.ReadResourceResult:
         if str(params.uri) != INBOX_URI:
             raise MCPError(types.INVALID_PARAMS, f"There is no resource {str(params.uri)[:200]}; there is {INBOX_URI}.")
-        session = await self._enter(context)
+        session = await self._enter_reading(context)
         if session.problem is not None:
             raise MCPError(types.INVALID_REQUEST, f"{session.problem.message} {session.problem.hint}")
         unread = await self._inbox.count(session.reader)
@@ -327,7 +392,7 @@ class AgentServer:
         return types.ReadResourceResult(contents=[content])
 
     async def _subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        await self._enter(context)
+        await self._enter_reading(context)
         self.is_subscribed = self.is_subscribed or str(params.uri) == INBOX_URI
         return types.EmptyResult()
 
@@ -338,12 +403,16 @@ class AgentServer:
     async def _listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        await self._enter(context)
+        await self._enter_reading(context)
         return await ListenHandler(self._bus)(context, params)
 
     async def _set_level(self, _context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
         self.wants_pings = params.level not in _QUIETER_THAN_INFO
         return types.EmptyResult()
+
+
+def _number(context: Context) -> str:
+    return request_key(context.request_id)
 
 
 def _native(params: types.CallToolRequestParams) -> str:

@@ -7,7 +7,7 @@ asked, and when, `daemon.confirmations` decides.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -16,8 +16,10 @@ from harken.clock import Clock
 from harken.inbox.automation import ActionDetails
 from harken.inbox.channels import Channels
 from harken.inbox.inbox import Inbox
+from harken.inbox.subscriptions import EventSubscriptions
 from harken.inbox.tasks import Tasks
 from harken.model import Message
+from harken.processes import LocalOrigin, Origin
 from harken.rules.fault import plain_or_quoted
 from harken.sessions.session import MailScopeOf, NamedTask
 from harken.sources.source import SourceReport
@@ -44,10 +46,12 @@ class AgentServices:
     inbox: Inbox
     tasks: Tasks
     channels: Channels
+    subscriptions: EventSubscriptions
     clock: Clock
     reading_of: MailScopeOf
     named_by: Callable[[str], NamedTask | None] = lambda _host: None  # the task that an edge was started for
     sources: Callable[[], Sequence[SourceReport]] = tuple
+    origin: Origin = field(default_factory=LocalOrigin)  # of the edge
 
 
 # Claude Code shows four lines at most, each cut at the width of the terminal.

@@ -58,7 +58,7 @@ def create_app(
     shell = PageShell(files, context.sign_ins.tickets)
     routes = [
         *probe_routes(context),
-        *api_routes(context.call_context),
+        *api_routes(lambda _request: context.call_context()),
         *event_routes(context.ticker),
         *entry_routes(context.sign_ins, shell),
         *page_routes(context),
@@ -112,18 +112,18 @@ def _is_shown(request: Request) -> bool:
 GONE = 499  # nobody reads this: the client has hung up
 
 
-def api_routes(call_context: Callable[[], CallContext]) -> list[Route]:
+def api_routes(call_context: Callable[[Request], CallContext]) -> list[Route]:
     """Return the route of the verbs; `call_context` makes that of a request."""
     return [Route("/api/{verb}", partial(_verb, call_context), methods=["POST"])]
 
 
-async def _verb(call_context: Callable[[], CallContext], request: Request) -> Response:
+async def _verb(call_context: Callable[[Request], CallContext], request: Request) -> Response:
     try:
         arguments = await _arguments(request)
         name = request.path_params["verb"]
         # Only a wait is long enough to be given up by its client.
         do = partial(_until_gone, request) if name in LONG_VERBS else call
-        return json_answer(await do(call_context(), name, arguments))
+        return json_answer(await do(call_context(request), name, arguments))
     except HarkenError as exc:
         return error_answer(exc)
     except MemoryError:

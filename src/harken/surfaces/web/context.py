@@ -10,6 +10,7 @@ from harken.clock import Clock
 from harken.inbox.automation import Automation
 from harken.inbox.inbox import Inbox
 from harken.inbox.questions import Questions
+from harken.inbox.subscriptions import EventSubscriptions
 from harken.inbox.tasks import Tasks
 from harken.inbox.ticker import Ticker
 from harken.inbox.views import Views
@@ -85,6 +86,7 @@ class WebContext:
     questions: Questions
     automation: Automation
     ticker: Ticker
+    subscriptions: EventSubscriptions
     sign_ins: SignIns
     source_admin: SourceAdmin
     source_sign_ins: SignInBook

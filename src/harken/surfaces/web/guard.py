@@ -148,7 +148,7 @@ class HttpGuard:
         elif asked.is_worker:
             await self._shell.leaving_worker()(scope, receive, dressed)
         elif asked.is_open or "authorization" in asked.headers:
-            await self._app(scope, _bounded(receive), dressed)
+            await self._app(scope, bounded_body(receive), dressed)
         elif asked.is_bare:
             await self._shell.page()(scope, receive, dressed)
         else:
@@ -239,7 +239,7 @@ def _no_token() -> Forbidden:
     return Forbidden("A token is needed.", "Send the content of HOME/token as a bearer token.")
 
 
-def _bounded(receive: Receive) -> Receive:
+def bounded_body(receive: Receive) -> Receive:
     """Return how a body is received: with an error when it is longer than it may be or than it said."""
     size = 0
 

@@ -191,7 +191,6 @@ class PageSessions:
 
 PROOF_HEADER: Final = "harken-proof"
 ANSWER_HEADER: Final = "harken-answer"
-KEY_BYTES: Final = 32
 HIGHEST: Final = 2**53 - 1  # the largest number a browser counts to
 
 _FIELDS: Final = 5

@@ -21,7 +21,7 @@ from harken.automation import DEFAULT_TOOLS, OWN_FOLDER, Action, ActionState, Ou
 from harken.errors import HarkenError, NotFound, UserError
 from harken.hosts.registry import hosts
 from harken.inbox.automation import ActionDetails, RuleReplay, RunCard, RunRequest
-from harken.model import fresh_id
+from harken.model import Trust, fresh_id
 from harken.rules.prompt import DEFAULT_PROMPT
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page import rules, runs
@@ -172,7 +172,11 @@ class AutomationPages:
         judged = await self._context.automation.explain(ref)
         found = await self._context.automation.actions(message=ref)
         traces = rules.traces(judged.decided, found, now)
-        return self._pages.part("message_rules_part.html.j2", message=judged.message, traces=traces)
+        decision = await self._context.call_context().access.decision(judged.message)
+        is_denied = decision is Trust.UNKNOWN
+        return self._pages.part(
+            "message_rules_part.html.j2", message=judged.message, traces=traces, is_denied=is_denied
+        )
 
     async def run_now(self, request: Request) -> Response:
         """Answer with what would run if a person sent an agent to a message."""

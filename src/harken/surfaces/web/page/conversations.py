@@ -48,6 +48,14 @@ _EMPTY: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     }
 )
 _MAX_BACK: Final = 40_000
+_DECISIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "known": "may reach your agents from now on",
+        "unknown": "is only counted from now on, and you are not asked about them again",
+        "owner": "speaks for you again",
+        "none": "is as before: nothing is decided about them",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,16 +179,24 @@ class ConversationPages:
         return self._said(request, "Undone.", "")
 
     async def allow(self, request: Request) -> Response:
-        """Let the sender of a message reach agents, or no longer."""
+        """Let the sender of a message reach agents, or not; to undo it is to decide as before, if anything was."""
         form = await form_of(request)
         message = (await self._context.views.item(form.get("ref", ""))).message
         access, caller = self._context.call_context().access, self._context.call_context().caller
-        decide = access.deny if form.get("deny") else access.allow
-        rule = await decide(caller, message.sender.id, source=message.source)
-        what = "is only counted from now on" if form.get("deny") else "may reach your agents from now on"
-        other = "" if form.get("deny") else "1"
-        said = f"{rule.sender} of {rule.source} {what}."
-        return self._pages.part("toast.html.j2", said=said, back="", until=None, deny_ref=message.id, deny=other)
+        before, decision = await access.decision(message), form.get("decision", "known")
+        if decision not in _DECISIONS:
+            raise UserError("That cannot be decided about a sender.", "Load the page again.")
+        sender, source = message.sender.id, message.source
+        match decision:
+            case "unknown":
+                await access.deny(caller, sender, source=source)
+            case "none":
+                await access.take_back(caller, sender, source=source)
+            case _:
+                await access.allow(caller, sender, source=source, as_owner=decision == "owner")
+        back = {"ref": message.id, "decision": before.value if before else "none"}
+        said = f"{sender} of {source} {_DECISIONS[decision]}."
+        return self._pages.part("done.html.j2", said=said, action="/do/allow", back=back)
 
     async def mute(self, request: Request) -> Response:
         """Keep the sender of a message from being pushed, or no longer."""
@@ -190,6 +206,9 @@ class ConversationPages:
         if form.get("undo"):
             await access.unmute(caller, "sender", message.sender.id)
             return self._pages.part("done.html.j2", said="Not muted any more.", action="", back={})
+        if access.is_muted("sender", message.sender.id):
+            said = f"{message.sender.id} is muted already: harken status shows for how long."
+            return self._pages.part("done.html.j2", said=said, action="", back={})
         await access.mute(caller, "sender", message.sender.id)
         said = f"{message.sender.id} is muted: what they say is stored, and not pushed."
         back = {"ref": message.id, "undo": "1"}
@@ -219,7 +238,7 @@ class ConversationPages:
     def _said(self, request: Request, said: str, back: str, *, until: datetime | None = None) -> Response:
         if not is_part(request):
             return RedirectResponse(HERE, SEE_OTHER)
-        return self._pages.part("toast.html.j2", said=said, back=back, until=until, deny_ref="", deny="")
+        return self._pages.part("toast.html.j2", said=said, back=back, until=until)
 
 
 def _counted(which: Sequence[object]) -> str:
@@ -235,8 +254,12 @@ def _told(done: Sequence[TriageResult], state: ConversationState, what: str) -> 
 
 
 def _back(done: Sequence[TriageResult]) -> str:
-    """Return what undoes something: each conversation with where it was."""
-    return ",".join(map(_was, done))
+    """Return what undoes something: each conversation that it changed, with where it was."""
+    return ",".join(_was(each) for each in done if _place(each.was) != _place(each.now))
+
+
+def _place(each: ConversationSummary) -> tuple[ConversationState, datetime | None, bool]:
+    return each.state, each.until, bool(each.unread or each.is_marked)
 
 
 def _was(each: TriageResult) -> str:

@@ -6,6 +6,7 @@ What is in it is decided by `verbs/needs.py`, for the command line too.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
@@ -13,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from harken.inbox.questions import ago
-from harken.model import Message
+from harken.inbox.questions import ago, asked_parts
+from harken.model import ApprovalChoice, ApprovalId, Message
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page.links import conversation_href, message_href
 from harken.surfaces.web.page.rendering import Handler, PageRenderer, answered, form_of
@@ -23,6 +24,7 @@ from harken.verbs.needs import NeedKind, needs_of
 
 ICONS: Final[Mapping[NeedKind, str]] = MappingProxyType(
     {
+        NeedKind.APPROVAL: "sessions",
         NeedKind.CONFIRM: "rules",
         NeedKind.QUESTION: "person",
         NeedKind.REPLY: "failed",
@@ -35,11 +37,26 @@ ICONS: Final[Mapping[NeedKind, str]] = MappingProxyType(
 )
 
 
+SURFACE: Final = "page"
+SAID: Final[Mapping[ApprovalChoice, str]] = MappingProxyType(
+    {
+        ApprovalChoice.ONCE: "Allowed, this once.",
+        ApprovalChoice.ALWAYS: "Allowed, from now on.",
+        ApprovalChoice.NO: "Refused.",
+    }
+)
+
+
 def thread_href(message: Message) -> str:
     """Return where the messages around one are read."""
     if message.mailbox.startswith("task:"):
         return message_href(message)
     return conversation_href(message.source, message.thread or message.id)
+
+
+def _age(since: datetime, now: datetime) -> str:
+    """Return for how long something needs you."""
+    return f"for {ago(since, now)}" if now - since >= timedelta(minutes=1) else "just now"
 
 
 class NeedPages:
@@ -52,8 +69,10 @@ class NeedPages:
     async def look(self, _request: Request) -> Response:
         """Answer with what needs you, the oldest first."""
         after, now = self._context.ticker.newest, self._context.clock.now()
-        needs = await needs_of(self._context.call_context())
-        ages = {each.key: ago(each.since, now) if each.since else "" for each in needs}
+        context = self._context.call_context()
+        needs = await needs_of(context)
+        await context.approvals.show([each.approval for each in needs if each.approval], SURFACE)
+        ages = {each.key: _age(each.since, now) if each.since else "" for each in needs}
         return await self._pages.page(
             "panels/needs.html.j2",
             here=HERE,
@@ -63,7 +82,22 @@ class NeedPages:
             ages=ages,
             icons=ICONS,
             thread_href=thread_href,
+            asked_parts=asked_parts,
         )
+
+    async def approve(self, request: Request) -> Response:
+        """Answer what a host asks: exactly what was on the page."""
+        form, context = await form_of(request), self._context.call_context()
+        answered = await context.approvals.answer(
+            context.caller,
+            ApprovalId(form.get("approval", "")),
+            form.get("choice", ""),
+            digest=form.get("digest", ""),
+            reason=form.get("reason", ""),
+            through=SURFACE,
+        )
+        said = SAID[answered.choice or ApprovalChoice.NO]
+        return self._pages.part("done.html.j2", said=said, action="", back={})
 
     async def put_away(self, request: Request) -> Response:
         """Put an entry away, or show it again."""
@@ -95,6 +129,7 @@ def need_routes(context: WebContext) -> list[Route]:
     pages = PageRenderer(context)
     each = NeedPages(context, pages)
     done: tuple[tuple[str, Handler], ...] = (
+        ("/do/approve", each.approve),
         ("/do/put-away", each.put_away),
         ("/do/retry", each.retry),
         ("/do/rules-again", each.try_again),

@@ -11,7 +11,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Generic, TypeVar
 from urllib.parse import parse_qsl, quote
 
@@ -22,6 +22,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 
 from harken.errors import HarkenError, NotFound, Unavailable, UserError
+from harken.hosts.registry import connectable
+from harken.inbox.questions import ago
 from harken.inbox.views import MailOverview
 from harken.model import Message, timestamp
 from harken.sources.source import Speakers
@@ -64,6 +66,8 @@ class PageRenderer:
             speaker_of=lambda message: speaker_of(message, self._speakers),
             push_words=push_words,
             is_allowed_since=self._is_allowed_since,
+            waited=self._waited,
+            first_agent=lambda: connectable()[0],
             mailbox_href=mailbox_href,
             message_href=message_href,
             message_rules_href=message_rules_href,
@@ -130,6 +134,11 @@ class PageRenderer:
 
     def _is_allowed_since(self, message: Message) -> bool:
         return self._context.call_context().access.is_allowed_since(message)
+
+    def _waited(self, message: Message) -> str:
+        """Return for how long a message has waited; empty for less than a minute."""
+        now = self._context.clock.now()
+        return ago(message.received_at, now) if now - message.received_at >= timedelta(minutes=1) else ""
 
     def _made(
         self, template: str, status: int, headers: Mapping[str, str] | None, context: Mapping[str, object]

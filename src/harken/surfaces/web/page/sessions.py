@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -30,7 +30,8 @@ from harken.hosts.connect.record import shared_blocks
 from harken.hosts.connect.targets import ConnectTarget, connected_targets, job_of, targets
 from harken.hosts.registry import connectable, host_name, host_title, hosts, short
 from harken.inbox.results import Omission, SurfaceRecord, TaskProgress
-from harken.model import TRIAL, WATCH, Consumer, Mailbox, SessionKey
+from harken.inbox.subscriptions import EventSubscriber
+from harken.model import TRIAL, WATCH, Consumer, Mailbox, SessionAddress
 from harken.sessions.session import Presence, Session
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page.links import mailbox_href
@@ -119,6 +120,7 @@ class SessionCard:
     omissions: Sequence[OmissionNote] = ()
     problem: str = ""  # why it reads nothing
     machine: str = ""
+    subscriptions: Sequence[EventSubscriber] = ()
 
     @property
     def hints(self) -> Sequence[SessionWay]:
@@ -148,16 +150,20 @@ def cards(
     sessions: Sequence[Session],
     records: Sequence[SurfaceRecord],
     tasks: Sequence[TaskProgress],
-    omissions: Mapping[SessionKey, Mapping[Mailbox, Omission]],
+    omissions: Mapping[SessionAddress, Mapping[Mailbox, Omission]],
+    subscribers: Sequence[EventSubscriber] = (),
 ) -> Sequence[SessionCard]:
     """Return the live sessions, those of trials left out."""
     standing = {item.task.mailbox: item for item in tasks}
     return [
-        _card(
-            session,
-            records,
-            next((standing[name] for name in session.mailboxes if name in standing), None),
-            omissions.get(session.key, {}),
+        replace(
+            _card(
+                session,
+                records,
+                next((standing[name] for name in session.mailboxes if name in standing), None),
+                omissions.get(session.address, {}),
+            ),
+            subscriptions=[each for each in subscribers if each.session == session.key and not session.is_elsewhere],
         )
         for session in sessions
         if not any(name.startswith(TRIAL) for name in session.mailboxes)
@@ -327,8 +333,10 @@ class AgentPages:
         after = self._context.ticker.newest
         live = self._context.inbox.sessions.everywhere()
         records = await self._context.inbox.evidence()
-        omissions = {session.key: await self._context.views.omissions(session.reader) for session in live}
-        found = cards(live, records, await self._context.tasks.list(), omissions)
+        omissions = {session.address: await self._context.views.omissions(session.reader) for session in live}
+        found = cards(
+            live, records, await self._context.tasks.list(), omissions, self._context.subscriptions.subscribers()
+        )
         return await self._pages.page(
             "panels/sessions.html.j2",
             here=_HERE,

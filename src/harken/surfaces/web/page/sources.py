@@ -133,7 +133,7 @@ def cards(reports: Sequence[SourceReport]) -> Sequence[SourceCard]:
 def summary(cards: Sequence[SourceCard]) -> str:
     """Say how many sources there are, by how they are doing."""
     found = Counter(card.state for card in cards)
-    return ", ".join(f"{found[state.value]} {state.value}" for state in SourceState if found[state.value])
+    return ", ".join(f"{found[state.words]} {state.words}" for state in SourceState if found[state.words])
 
 
 def _card(report: SourceReport) -> SourceCard:
@@ -144,7 +144,7 @@ def _card(report: SourceReport) -> SourceCard:
         kind=report.kind,
         address=report.address,
         server=health.server,
-        state=health.state.value,
+        state=health.state.words,
         dot=_DOTS[health.state],
         explanation=_EXPLAINED[health.state],
         reason=health.reason,
@@ -294,7 +294,7 @@ def tried_words(report: CheckReport) -> Sequence[str]:
     """Say how trying a source went."""
     came = sum(report.counts.values())
     heard = f"{came} {'message' if came == 1 else 'messages'} came meanwhile." if came else "Nothing came meanwhile."
-    lines = [f"Tried: {report.state.value}.", report.reason, report.server]
+    lines = [f"Tried: {report.state.words}.", report.reason, report.server]
     lines.append(report.found if report.found is not None else heard if report.state is SourceState.LISTENING else "")
     return [line for line in lines if line]
 
@@ -365,7 +365,6 @@ class SourcePages:
             told=note,
             kind=kinds().by_name[kind],
             usual=setup.default_name,
-            help_text=setup.help_text,
             name=sent.get("name", ""),
             form=source_form(setup, sent),
             key=fresh_id("", 20),

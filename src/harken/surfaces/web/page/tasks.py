@@ -7,6 +7,7 @@ which the answer to the first is found again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -268,7 +269,7 @@ class TaskPages:
         try:
             made = await self._forms.once(key, lambda: make_task(self._context.call_context(), form.arguments))
         except HarkenError as exc:
-            return await self._form(form, ActionNote.of(exc), exc.http_status)
+            return await self._form(form, _note_of(exc), exc.http_status)
         task = made.task.task
         return await self._pages.page(
             "panels/task_made.html.j2",
@@ -294,6 +295,32 @@ class TaskPages:
             hosts={name: host.title for name, host in hosts().items()},
             key=fresh_id("", 20),
         )
+
+
+# What an option of the command line is in the form.
+_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "--branch": "Branch",
+        "--dir": "Folder",
+        "--from": "Begins at",
+        "--here": "Use the folder as it is",
+        "--id": "Title",
+        "--prompt": "What to do",
+        "--trust-repository": "Let git run programs",
+    }
+)
+_FLAG: Final = re.compile(r"(--[a-z-]+)(?: …)?")
+
+
+def _note_of(error: HarkenError) -> ActionNote:
+    """Return what an error says, with the fields of the form for the options of the command line."""
+    note = ActionNote.of(error)
+    said, hint = ([_FLAG.sub(_field, text) for text in texts] for texts in (note.lines, [note.hint]))
+    return ActionNote(lines=said, hint=hint[0], is_problem=True)
+
+
+def _field(flag: re.Match[str]) -> str:
+    return f"“{_FIELDS[flag[1]]}”" if flag[1] in _FIELDS else flag[0]
 
 
 def task_routes(context: WebContext) -> list[Route]:

@@ -217,6 +217,7 @@
     },
     "question.changed": (data) => { stale.add(data.message_id); soon("message-changed"); },
     "conversation.changed": () => soon("conversation-changed"),
+    "approval.changed": () => soon("approval-changed"),
     "task.changed": () => soon("task-changed"),
     "session.changed": () => soon("session-changed"),
     "reset": () => location.reload(),
@@ -263,7 +264,7 @@
 
   function disconnect() { stream?.abort(); stream = null; }
 
-  page.addEventListener("not-sent", () => tell("No answer came, so it may not be done. Try again."));
+  page.addEventListener("not-sent", (event) => tell(event.detail));
 
   function tell(text) {
     const line = byId("connection");

@@ -3,7 +3,7 @@
 "use strict";
 
 (() => {
-  const TOAST_MS = 12000, CHORD_MS = 1200, LONGEST_TIMER_MS = 2147000000, HOUR_MS = 3600000;
+  const TOAST_MS = 12000, CHORD_MS = 1200, LONGEST_TIMER_MS = 2147000000, HOUR_MS = 3600000, SETTLE_MS = 600, SUNDAY = 0;
   const page = document.body;
   const byId = (id) => document.getElementById(id);
   const list = byId("rows"), toast = byId("toast");
@@ -28,13 +28,13 @@
 
   // The toast: what was done, and its undo; it outlives the way back to the list --------------------------------------
 
-  let leaving = 0;
+  let hiding = 0;
   function show(html) {
     toast.innerHTML = html;
     toast.hidden = false;
     page.dispatchEvent(new CustomEvent("times-came"));
-    clearTimeout(leaving);
-    leaving = setTimeout(() => { toast.hidden = true; }, TOAST_MS);
+    clearTimeout(hiding);
+    hiding = setTimeout(() => { toast.hidden = true; }, TOAST_MS);
   }
 
   function problem(text) {
@@ -54,7 +54,11 @@
   // What is shown elsewhere of what was done is looked at again.
   const acted = () => { page.dispatchEvent(new CustomEvent("acted")); refresh(); };
 
-  async function act(url, fields) {
+  // One after the other, in the order of the keys: each answer says how what it did is undone.
+  let doing = Promise.resolve();
+  const act = (url, fields) => (doing = doing.then(() => post(url, fields)));
+
+  async function post(url, fields) {
     try {
       const answer = await ask(url, fields);
       await tell(answer);
@@ -65,17 +69,23 @@
     }
   }
 
-  async function triage(what, refs, more = {}) {
+  const leaving = new Set();
+  async function triage(what, meantRefs, more = {}) {
+    const refs = meantRefs.filter((ref) => !leaving.has(ref));
     if (!refs.length) return;
     if (what === "snooze" && !more.until) return openSnooze(refs);
-    const after = next(refs);
-    if (!await act("/do/triage", { what, refs: refs.join(","), ...more })) return;
+    const leaves = what !== "unread" && what !== "read", before = focused(), after = next(refs);
+    if (leaves) refs.forEach((ref) => leaving.add(ref));
+    if (leaves && before) byId(after)?.focus({ preventScroll: true }); // the next key is meant for what is left
+    const isDone = await act("/do/triage", { what, refs: refs.join(","), ...more });
+    refs.forEach((ref) => leaving.delete(ref));
+    if (!isDone) { if (focused()?.id === after) before?.focus({ preventScroll: true }); return; }
     if (page.dataset.conversation) {
       sessionStorage.setItem("toast", toast.innerHTML);
       location.assign("/conversations");
       return;
     }
-    if (what !== "unread" && what !== "read") await refresh(after);
+    if (leaves && !(focused() && before)) await refresh(after);
     else await refresh();
   }
 
@@ -83,10 +93,11 @@
   function next(refs) {
     const rows = all(), last = rows.findLastIndex((row) => refs.includes(row.dataset.ref));
     const left = [...rows.slice(last + 1), ...rows.slice(0, Math.max(last, 0)).reverse()];
-    return left.find((row) => !refs.includes(row.dataset.ref))?.id;
+    return left.find((row) => !refs.includes(row.dataset.ref) && !leaving.has(row.dataset.ref))?.id;
   }
 
-  function undo() {
+  async function undo() {
+    await doing;
     const form = toast.hidden ? null : toast.querySelector("form[data-undo]");
     if (form) act(form.getAttribute("action"), new FormData(form)).then(acted);
   }
@@ -135,8 +146,10 @@
   function times() {
     const now = new Date(), day = (days, hour) => new Date(now.getFullYear(), now.getMonth(), now.getDate() + days, hour);
     const found = [["In 3 hours", new Date(now.getTime() + 3 * HOUR_MS)]];
+    if (now.getHours() < 6) found.push(["This morning", day(0, 9)]);
     if (now.getHours() < 17) found.push(["This evening", day(0, 18)]);
-    found.push(["Tomorrow", day(1, 9)], ["Next week", day((8 - now.getDay()) % 7 || 7, 9)]);
+    found.push(["Tomorrow", day(1, 9)]);
+    if (now.getDay() !== SUNDAY) found.push(["Next week", day((8 - now.getDay()) % 7 || 7, 9)]);
     return found;
   }
 
@@ -206,6 +219,17 @@
     if (row && !event.target.closest("a, button, input")) location.assign(row.dataset.href);
   });
 
+  // What moves under the pointer must not be pressed for what stood there before.
+  let reasons = new Map();
+  document.addEventListener("htmx:beforeSwap", () => {
+    reasons = new Map([...document.querySelectorAll(".approve input[name=reason]")].map((field) => [field.id, field.value]));
+  });
+  document.addEventListener("htmx:afterSettle", () => {
+    for (const [id, reason] of reasons) if (byId(id)) byId(id).value = reason;
+    const buttons = [...document.querySelectorAll(".approve button")];
+    for (const button of buttons) button.disabled = true;
+    setTimeout(() => { for (const button of buttons) button.disabled = false; }, SETTLE_MS);
+  });
   document.addEventListener("submit", (event) => {
     if (event.target.matches("form[data-undo]")) { event.preventDefault(); undo(); }
     if (event.target.matches("form[data-act]")) { event.preventDefault(); act(event.target.getAttribute("action"), new FormData(event.target, event.submitter)).then(acted); }

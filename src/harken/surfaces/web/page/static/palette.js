@@ -20,9 +20,9 @@
   }
 
   async function load() {
-    const answer = await harken.ask("/part/palette", { headers: { "HX-Request": "true" } }).catch(() => null);
-    if (!answer?.ok) return;
-    const found = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const html = await harken.read("/part/palette");
+    if (html === null) return;
+    const found = new DOMParser().parseFromString(html, "text/html");
     offered = [...found.querySelectorAll("a")].map((link) => ({
       name: link.textContent.trim(), note: link.dataset.note, act: () => location.assign(link.getAttribute("href")),
     }));

@@ -41,10 +41,10 @@
   async function follow(form) {
     const told = form.querySelector(".board-said [data-message]")?.dataset.message;
     if (!told) return;
-    const answer = await harken.ask(`/part/sent/${encodeURIComponent(told)}`, { headers: { "HX-Request": "true" } }).catch(() => null);
+    const now = await harken.read(`/part/sent/${encodeURIComponent(told)}`);
     if (form.querySelector(".board-said [data-message]")?.dataset.message !== told) return;
-    if (!answer?.ok) return say(form);
-    say(form, ...new DOMParser().parseFromString(await answer.text(), "text/html").body.childNodes);
+    if (now === null) return say(form);
+    say(form, ...new DOMParser().parseFromString(now, "text/html").body.childNodes);
     document.body.dispatchEvent(new CustomEvent("times-came"));
   }
 

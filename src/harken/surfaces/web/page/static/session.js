@@ -89,6 +89,12 @@
     return new Response(null, { status: 401 }); // nothing of what came is shown: anybody could say it
   }
 
+  // A part of a page as text; null where none comes, or breaks off on its way, or is refused.
+  async function read(url) {
+    const answer = await ask(url, { headers: { "HX-Request": "true" } }).catch(() => null);
+    return answer?.ok ? answer.text().catch(() => null) : null;
+  }
+
   // No key is used for long: a copy of the browser's files that somebody took is worth less each day.
   async function renew() {
     const who = await own();
@@ -171,5 +177,5 @@
   navigator.serviceWorker?.getRegistrations().then((all) => all.forEach((each) => each.unregister())).catch(() => {});
 
   window.XMLHttpRequest = ProvenRequest;
-  window.harken = Object.freeze({ ask, decode, encode, events, forget, keep, keyOf, own, renew, Stranger, tag });
+  window.harken = Object.freeze({ ask, decode, encode, events, forget, keep, keyOf, own, read, renew, Stranger, tag });
 })();

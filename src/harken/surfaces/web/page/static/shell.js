@@ -51,7 +51,8 @@
     button?.setAttribute("aria-busy", "true");
     try {
       const answer = await harken.ask(path, { method: "POST", body, headers: HTML });
-      const next = path === "/sign-out" || answer.status === 401 ? "/" : answer.headers.get("HX-Redirect");
+      if (answer.status === 401 && path !== "/sign-out") return notSent(form, button, "Not sent: you are signed out. In a terminal: harken open");
+      const next = path === "/sign-out" ? "/" : answer.headers.get("HX-Redirect");
       if (path === "/sign-out") await harken.forget();
       if (next) return location.assign(next);
       const main = (await parsed(answer)).getElementById("main");
@@ -61,9 +62,14 @@
       const told = document.getElementById("told"); // the button that had the focus is gone
       if (told?.textContent.trim()) told.focus(); else main.focus();
     } catch {
-      button?.removeAttribute("aria-busy");
-      form.dispatchEvent(new CustomEvent("not-sent", { bubbles: true }));
+      notSent(form, button, "No answer came, so it may not be done. Try again.");
     }
+  }
+
+  // What was filled in stays, to be sent again.
+  function notSent(form, button, detail) {
+    button?.removeAttribute("aria-busy");
+    form.dispatchEvent(new CustomEvent("not-sent", { bubbles: true, detail }));
   }
 
   async function begin() {

@@ -7,7 +7,6 @@
   const byId = (id) => document.getElementById(id);
   const form = byId("composer"), field = byId("text"), outlook = byId("outlook");
   const items = () => [...document.querySelectorAll(".item, .row")];
-  const ask = (url) => harken.ask(url, { headers: { "HX-Request": "true" } }).catch(() => null);
   const chosen = () => document.activeElement?.closest(".item, .row");
 
   // How much may still be written: told when it gets close. The daemon counts characters, a browser half of some.
@@ -56,8 +55,8 @@
     if (!form || form.hidden || isTold) return;
     const query = new URLSearchParams({ mailbox: form.elements.mailbox.value, ref: form.elements.ref.value });
     if (byId("priority").checked) query.set("priority", "high");
-    const told = await ask(`/part/forecast?${query}`);
-    if (told?.ok && !isTold) outlook.innerHTML = await told.text();
+    const told = await harken.read(`/part/forecast?${query}`);
+    if (told !== null && !isTold) outlook.innerHTML = told;
   }
 
   // What was sent is waiting, then offered, then seen: the line says what is true now.
@@ -67,8 +66,7 @@
   async function follow() {
     const id = sentId(), turn = ++asked;
     if (!id) return;
-    const answer = await ask(`/part/sent/${encodeURIComponent(id)}`);
-    const now = answer?.ok ? await answer.text() : "";
+    const now = await harken.read(`/part/sent/${encodeURIComponent(id)}`);
     if (turn !== asked || sentId() !== id) return;
     if (now) outlook.innerHTML = now; else { isTold = false; foretell(); }
     page.dispatchEvent(new CustomEvent("times-came"));
@@ -84,9 +82,8 @@
   async function lookWhetherOpen() {
     const { mailbox } = form.elements;
     if ("onlyReplies" in form.dataset || !mailbox.value.startsWith("task:")) return;
-    const answer = await ask(`/part/why-not?${new URLSearchParams({ mailbox: mailbox.value })}`);
     const made = document.createElement("template");
-    made.innerHTML = answer?.ok ? await answer.text() : "";
+    made.innerHTML = await harken.read(`/part/why-not?${new URLSearchParams({ mailbox: mailbox.value })}`) || "";
     const reason = made.content.getElementById("why-not");
     if (!reason || byId("why-not")) return;
     byId("unsent").before(reason);

@@ -1,0 +1,383 @@
+"""MCP Events over an agent's connection: `events/list`, `events/poll` and `events/stream`, in both dialects.
+
+The extension is a draft with two dialects. The capability stands at the top for one and among the extensions for the
+other, so it is said in both places. A client that declares the extension gets the error numbers of the proposal, any
+other those of the sketch that is in use. Webhooks need an address that others can reach and are not offered here.
+
+What a subscriber is told is decided in `inbox/subscriptions.py`; here it gets its words and its frames. A stream is
+read no faster than its client takes it: it keeps a cursor, not a queue. When the daemon is replaced, the edge asks the
+new one for the same stream again, which would begin where it once began; so that one is ended at once, and the client
+comes again with the last cursor that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast
+
+import anyio
+import mcp_types as types
+import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+
+from harken import render
+from harken.clock import Clock
+from harken.errors import HarkenError, UserError
+from harken.inbox.caller import Caller, Role
+from harken.inbox.subscriptions import (
+    ANSWERED,
+    EVENT_TYPES,
+    MAX_CURSOR_CHARS,
+    QUESTION,
+    RECEIVED,
+    RUN_FINISHED,
+    SESSION_WAITING,
+    EventAudience,
+    EventOccurrence,
+    EventPage,
+    EventPlace,
+    EventSubscriber,
+    EventSubscriptions,
+    Subscription,
+)
+from harken.memory import json_bytes
+from harken.model import Mailbox, timestamp
+from harken.sessions.session import Session
+
+EXTENSION: Final = "io.modelcontextprotocol/events"
+SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
+CAPABILITY: Final[Mapping[str, object]] = MappingProxyType({"listChanged": False})
+
+PUSH, POLL = "push", "poll"
+MAX_STREAMS: Final = 32  # of one connection
+MAX_POLLERS: Final = 32  # that people are shown of one connection
+MAX_EVENTS: Final = 200  # of one answer
+USUAL_EVENTS: Final = 50
+MAX_WAIT_MS: Final = 50_000
+NEXT_POLL_MS: Final = 5_000
+HEARTBEAT_SECONDS: Final = 15.0
+_MOST: Final = (1 << 53) - 1
+_DAY_MS: Final = 86_400_000
+_LONGEST_MS: Final = 3_650 * _DAY_MS
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+Json: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorNumbers:
+    """The numbers of errors in one dialect."""
+
+    not_found: int
+    forbidden: int
+    exhausted: int
+    unsupported: int
+
+
+SKETCH: Final = ErrorNumbers(not_found=-32011, forbidden=-32012, exhausted=-32013, unsupported=-32014)
+PROPOSAL: Final = ErrorNumbers(not_found=-32023, forbidden=-32024, exhausted=-32025, unsupported=-32026)
+
+_Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
+_Cursor: TypeAlias = Annotated[str, msgspec.Meta(max_length=MAX_CURSOR_CHARS)]
+
+
+class _ListParams(msgspec.Struct, rename="camel"):
+    cursor: _Cursor | None = None
+
+
+class _StreamParams(msgspec.Struct, rename="camel"):
+    name: str
+    arguments: dict[str, Any] | None = None
+    cursor: _Cursor | None = None
+    max_age_ms: _Number | None = None
+
+
+class _PollParams(_StreamParams, rename="camel"):
+    max_events: Annotated[int, msgspec.Meta(ge=1, le=_MOST)] | None = None
+    timeout_ms: _Number | None = None
+
+
+Params = TypeVar("Params", bound=msgspec.Struct)
+
+_MESSAGE: Final = (
+    "message_id", "mailbox", "source", "channel", "from", "sender_id", "trust", "attention", "priority", "kind",
+    "characters", "received_at",
+)  # fmt: skip
+# All else is a string.
+_TYPES: Final[Mapping[str, str]] = MappingProxyType(
+    {"characters": "integer", "question": "boolean", "mailboxes": "array"}
+)
+_TEXT_BY_TOOL: Final = "The data says who and where; read the text with the tool inbox_read."
+_DESCRIPTIONS: Final[Mapping[str, tuple[str, Sequence[str]]]] = MappingProxyType(
+    {
+        RECEIVED: (
+            f"A message that is not your own arrived. `question`: its sender waits for an answer. {_TEXT_BY_TOOL}",
+            (*_MESSAGE, "question"),
+        ),
+        ANSWERED: (
+            f"Somebody else answered a message: your user, a rule or another agent. {_TEXT_BY_TOOL}",
+            (*_MESSAGE, "reply_id", "by"),
+        ),
+        QUESTION: (f"A message arrived whose sender waits for an answer. {_TEXT_BY_TOOL}", _MESSAGE),
+        RUN_FINISHED: (
+            "A run of a rule ended. The data says which, and about which message.",
+            (*_MESSAGE, "run", "action", "rule", "agent", "state"),
+        ),
+        SESSION_WAITING: (
+            "Another agent that reads one of your mailboxes ended its turn, or waits for messages.",
+            ("session", "agent", "consumer", "host", "mailboxes"),
+        ),
+    }
+)
+
+
+def listed() -> list[Json]:
+    """Return what can be subscribed to."""
+    return [
+        {
+            "name": name,
+            "description": description,
+            "delivery": [POLL, PUSH],
+            "inputSchema": EVENT_TYPES[name].schema(),
+            "payloadSchema": {
+                "type": "object",
+                "properties": {each: {"type": _TYPES.get(each, "string")} for each in fields},
+                "required": list(fields),
+            },
+        }
+        for name, (description, fields) in _DESCRIPTIONS.items()
+    ]
+
+
+def event_json(each: EventOccurrence) -> Json:
+    """Return an occurrence as subscribers get it."""
+    data = render.for_event(each.message, each.facts)
+    return {"eventId": each.id, "name": each.name, "timestamp": timestamp(each.at), "data": data}
+
+
+class EventServer:
+    """The event methods of one connection."""
+
+    def __init__(
+        self,
+        subscriptions: EventSubscriptions,
+        clock: Clock,
+        *,
+        enter: Callable[[Context], Awaitable[Session]],
+        current: Callable[[], Session | None],
+        resent: Collection[str],
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+    ) -> None:
+        self._subscriptions = subscriptions
+        self._clock = clock
+        self._enter = enter
+        self._current = current
+        self._resent = set(resent)
+        self._heartbeat_seconds = heartbeat_seconds
+        self._streams = 0
+        self._polls = 0  # that are not answered yet
+        self._pollers: dict[bytes, EventSubscriber] = {}  # the last heard of last
+
+    def register(self, server: Server[Any]) -> None:
+        """Add the methods to the SDK's server."""
+        server.add_request_handler("events/list", types.RequestParams, self._list)
+        server.add_request_handler("events/poll", types.RequestParams, self._poll)
+        server.add_request_handler("events/stream", types.RequestParams, self._stream)
+        server.add_request_handler("events/subscribe", types.RequestParams, self._subscribe)
+        server.add_request_handler("events/unsubscribe", types.RequestParams, self._subscribe)
+
+    async def _list(self, context: Context, _params: object) -> Json:
+        await self._enter(context)
+        if _read(context, _ListParams).cursor is not None:
+            raise MCPError(types.INVALID_PARAMS, "There is no such page: everything is on the first one.")
+        return {"resultType": "complete", "events": listed()}
+
+    async def _subscribe(self, context: Context, _params: object) -> Json:
+        await self._enter(context)
+        raise MCPError(
+            _numbers(context).unsupported,
+            "Nothing is delivered to an address from this connection; use events/stream or events/poll.",
+            {"feature": "delivery"},
+        )
+
+    async def _poll(self, context: Context, _params: object) -> Json:
+        # All that wait look at each message; what is too much for one connection is answered at once.
+        self._polls += 1
+        try:
+            return await self._page(context, may_wait=self._polls <= MAX_STREAMS)
+        finally:
+            self._polls -= 1
+
+    async def _page(self, context: Context, *, may_wait: bool) -> Json:
+        params = _read(context, _PollParams)
+        wanted = await self._wanted(context, params)
+        place = await self._subscriptions.place(params.cursor)
+        limit = min(params.max_events or USUAL_EVENTS, MAX_EVENTS)
+        # A subscriber that begins gets its first cursor at once: one that dies while it waits would have none.
+        seconds = min(params.timeout_ms or 0, MAX_WAIT_MS) / 1000 if params.cursor is not None else 0.0
+        page = await self._waited(context, wanted, place, limit, seconds if may_wait else 0.0)
+        self._poller(wanted, self._audience(context, wanted)).note(self._clock.now(), len(page.occurrences))
+        return {
+            "resultType": "complete",
+            "events": [event_json(each) for _, each in page.occurrences],
+            "cursor": await self._subscriptions.cursor(page.number),
+            "truncated": place.is_truncated or page.is_truncated,
+            "hasMore": page.has_more,
+            "nextPollMs": NEXT_POLL_MS,
+        }
+
+    async def _waited(
+        self, context: Context, wanted: Subscription, place: EventPlace, limit: int, seconds: float
+    ) -> EventPage:
+        """Return the page that follows a place, as soon as there is something on it, or when the time is over."""
+        with self._subscriptions.following() as bell_of:
+            bell = bell_of()
+            page = await self._subscriptions.page(wanted, self._audience(context, wanted), place.number, limit)
+            with anyio.move_on_after(seconds):
+                while seconds and not (page.occurrences or page.has_more or page.is_truncated or place.is_truncated):
+                    await bell.wait()
+                    if self._subscriptions.is_closed:
+                        break
+                    bell = bell_of()
+                    audience = self._audience(context, wanted)
+                    page = await self._subscriptions.page(wanted, audience, page.number, limit)
+            return page
+
+    async def _stream(self, context: Context, _params: object) -> Json:
+        end: Json = {"resultType": "complete", "_meta": {SUBSCRIPTION_ID: context.request_id}}
+        key = json_bytes(context.request_id).decode()
+        if key in self._resent:
+            self._resent.discard(key)
+            return end
+        params = _read(context, _StreamParams)
+        wanted = await self._wanted(context, params)
+        if self._streams >= MAX_STREAMS:
+            raise MCPError(
+                _numbers(context).exhausted,
+                f"This connection has {MAX_STREAMS} streams; end one of them first.",
+                {"limit": "subscriptions", "max": MAX_STREAMS},
+            )
+        self._streams += 1
+        subscriber = self._subscriptions.enter(wanted, self._audience(context, wanted), PUSH)
+        try:
+            await self._subscriptions.deliver(
+                wanted,
+                await self._subscriptions.place(params.cursor),
+                _Stream(context),
+                audience_of=lambda: self._audience(context, wanted),
+                subscriber=subscriber,
+                heartbeat_seconds=self._heartbeat_seconds,
+            )
+        except MCPError as exc:
+            error = {"code": exc.code, "message": exc.message, "data": exc.data}
+            await _notify(context, "terminated", {"error": error})
+        finally:
+            self._subscriptions.leave(subscriber)
+            self._streams -= 1
+        return end
+
+    def _poller(self, wanted: Subscription, audience: EventAudience) -> EventSubscriber:
+        """Return the subscriber that polls for this; the longest unheard of many is forgotten."""
+        key = json_bytes((wanted.type.name, msgspec.to_builtins(wanted.filter)))
+        known = self._pollers.pop(key, None)
+        if known is not None and (known.consumer, known.session) != (audience.consumer, audience.session):
+            self._subscriptions.leave(known)
+            known = None
+        self._pollers[key] = known or self._subscriptions.enter(wanted, audience, POLL)
+        if len(self._pollers) > MAX_POLLERS:
+            self._subscriptions.leave(self._pollers.pop(next(iter(self._pollers))))
+        return self._pollers[key]
+
+    def close(self) -> None:
+        """The connection is over, and with it the subscriptions that poll over it."""
+        for each in self._pollers.values():
+            self._subscriptions.leave(each)
+        self._pollers.clear()
+
+    async def _wanted(self, context: Context, params: _StreamParams) -> Subscription:
+        """Return what a subscriber asks for; refuses what there is not, and what it may not read."""
+        await self._enter(context)
+        kind = EVENT_TYPES.get(params.name)
+        if kind is None:
+            names = ", ".join(EVENT_TYPES)
+            raise MCPError(
+                _numbers(context).not_found,
+                f"There is no event {params.name[:80]!r}; there are {names}.",
+                {"kind": "event"},
+            )
+        try:
+            given = kind.parse(params.arguments or {})
+        except UserError as exc:
+            raise MCPError(types.INVALID_PARAMS, f"{exc.message} {exc.hint}") from exc
+        oldest = None
+        if params.max_age_ms is not None and params.cursor is not None:
+            oldest = self._clock.now() - timedelta(milliseconds=min(params.max_age_ms, _LONGEST_MS))
+        wanted = Subscription(kind, given, oldest)
+        self._audience(context, wanted)
+        return wanted
+
+    def _audience(self, context: Context, wanted: Subscription) -> EventAudience:
+        """Return who is told, as it is now: a session may come to read as another task."""
+        session = self._current()
+        if session is None:
+            raise MCPError(types.INVALID_REQUEST, "The connection has no session.")
+        mailboxes = frozenset(session.mailboxes)
+        named = wanted.filter.mailbox
+        try:
+            session.require_reading()
+        except HarkenError as exc:
+            raise self._forbidden(context, f"{exc.message} {exc.hint}") from exc
+        if named and Mailbox(named) not in mailboxes:
+            raise self._forbidden(context, f"You do not read {named[:80]!r}; you read {', '.join(session.mailboxes)}.")
+        caller = Caller(role=Role.AGENT, consumer=session.consumer, session=session.key)
+        return EventAudience(
+            mailboxes=mailboxes, consumer=session.consumer, session=session.key, sender=caller.sender.id
+        )
+
+    def _forbidden(self, context: Context, text: str) -> MCPError:
+        return MCPError(_numbers(context).forbidden, text, {"reason": text})
+
+
+def _read(context: Context, kind: type[Params]) -> Params:
+    given = {name: value for name, value in (context.params or {}).items() if name != "_meta"}
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as exc:
+        raise MCPError(types.INVALID_PARAMS, f"The params are wrong: {exc}.") from exc
+
+
+def _numbers(context: Context) -> ErrorNumbers:
+    """Return the error numbers that a client knows: one that declares the extension speaks as the proposal does."""
+    declared = context.session.client_capabilities
+    return PROPOSAL if declared is not None and EXTENSION in (declared.extensions or {}) else SKETCH
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """The sink of `events/stream`: notifications on the request's connection."""
+
+    context: Context
+
+    async def active(self, cursor: str, *, is_truncated: bool) -> None:
+        await _notify(self.context, "active", {"cursor": cursor, "truncated": is_truncated})
+
+    async def event(self, told: EventOccurrence, cursor: str) -> None:
+        await _notify(self.context, "event", {**event_json(told), "cursor": cursor})
+
+    async def heartbeat(self, cursor: str) -> None:
+        await _notify(self.context, "heartbeat", {"cursor": cursor})
+
+
+async def _notify(context: Context, what: str, params: Json) -> None:
+    """Send a frame of a stream, and wait until there is room for it."""
+    said = {**params, "_meta": {SUBSCRIPTION_ID: context.request_id}}
+    frame = types.Notification[Json, str](method=f"notifications/events/{what}", params=said)
+    # The SDK's type is a closed list, its code is not.
+    await context.session.send_notification(
+        cast("types.ServerNotification", frame), related_request_id=context.request_id
+    )
