@@ -1,15 +1,22 @@
-"""Bounds on CPU time that hold on any machine: in times of a fixed piece of work, measured beside the work itself.
+"""Bounds that hold on any machine: on CPU time, and on the steps of SQLite.
 
-A wide bound, too, finds what is quadratic and should be linear; a bound in seconds finds busy machines.
+CPU time is counted in times of a fixed piece of work, measured beside the work itself. A wide bound, too, finds what is
+quadratic and should be linear; a bound in seconds finds busy machines.
 """
 
 from __future__ import annotations
 
 import re
+import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Final
+
+from harken.store.sqlite.connection import connect
+
+Ask = Callable[[sqlite3.Connection], object]
 
 PROSE: Final = "The test of the parser failed in the second run, as it did before.\n" * 3_000
 
@@ -30,3 +37,20 @@ def costs_at_most(times: float) -> Iterator[None]:
     used = time.process_time() - begun
     unit = max(before, _read_prose())
     assert used < times * unit, f"it cost {used / unit:.0f} times as much as reading prose, of at most {times:.0f}"
+
+
+def steps_of(path: Path, ask: Ask) -> int:
+    """Return how many steps SQLite takes for a read."""
+    counted = 0
+
+    def count() -> int:
+        nonlocal counted
+        counted += 1
+        return 0
+
+    with closing(connect(str(path))) as connection:
+        # A connection reads the schema once, and that is not what is asked.
+        connection.execute("SELECT 1 FROM messages")
+        connection.set_progress_handler(count, 1)
+        ask(connection)
+    return counted

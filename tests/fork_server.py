@@ -4,7 +4,7 @@ Importing the daemon and the SDK takes more than a second of CPU, a command a qu
 starts hundreds of daemons and thousands of commands. Each worker of a run has a server. It is asked over a socket whose
 path is in an environment variable, as an agent of SSH is: with the arguments, the environment, the folder, and the
 descriptors of the three streams. It answers with the process id, and with the exit status when that process has ended.
-`harken.testing.forked` asks it; what such a command starts itself, as `harken up` starts a daemon, is as always.
+`harken.testing.daemon` asks it; what such a command starts itself, as `harken up` starts a daemon, is as always.
 
 Linux only. `forked_daemons.py` starts it: `python -I tests/fork_server.py SOCKET PADDING`. The kernel shows as the
 command line and the environment what is in the memory of both, so there must be room for those of the children.

@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from harken.testing.forked import ENVIRONMENT_FILE, FORK_SERVER, at_start
+from harken.testing.daemon import ENVIRONMENT_FILE, FORK_SERVER, at_start
 
 READY_SECONDS: Final = 60.0
 END_SECONDS: Final = 10.0

@@ -28,6 +28,8 @@ PAUSE_SECONDS: Final = 0.05
 END_SECONDS: Final = 5.0
 LONGEST: Final = 500
 UNKNOWN: Final = "(no test is known)"
+MEMORY: Final = Path("/dev", "shm")
+ROOM: Final = 4 << 30  # several times what a run writes, so that the machine has room left
 _FOLDER, _STARTED = "run_folder", "started_processes"
 
 
@@ -176,7 +178,7 @@ def pytest_configure(config: pytest.Config) -> None:
         root = Path(given[_FOLDER])
         own = root / given["workerid"]
     else:
-        root = Path(tempfile.mkdtemp(prefix="test-run-")).resolve()
+        root = Path(tempfile.mkdtemp(prefix="test-run-", dir=_memory_folder())).resolve()
         own = root / "main"
         config.option.basetemp = config.option.basetemp or str(root / "t")
     own.mkdir()
@@ -188,6 +190,19 @@ def pytest_configure(config: pytest.Config) -> None:
         folders = (root, Path(config.option.basetemp).resolve())
         check = ProcessCheck(root, folders, notes, config.getoption("settle_seconds"))
         config.pluginmanager.register(check, "process-check")
+
+
+def _memory_folder() -> Path | None:
+    """Return a folder in memory, where writing a file to the disk takes no time; None where there is no room for a run.
+
+    A test kills processes, never the machine: what is in memory is there for the next process as it is on a disk.
+    """
+    if os.environ.get("TMPDIR") or not MEMORY.is_dir():
+        return None
+    found = os.statvfs(MEMORY)
+    is_usable = os.access(MEMORY, os.W_OK) and not found.f_flag & os.ST_NOEXEC
+    room = min(found.f_bavail * found.f_frsize, psutil.virtual_memory().available)
+    return MEMORY if is_usable and room >= ROOM else None
 
 
 def _place(process: psutil.Process, folders: Sequence[Path]) -> str:

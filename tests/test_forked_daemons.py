@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from harken.testing import DaemonProcess
-from harken.testing.forked import FORK_SERVER, ForkedProcess, start_harken
+from harken.testing.daemon import FORK_SERVER, ForkedProcess, start_harken
 from tests.conftest import SLOWEST_FILES
 from tests.loss.rig import until
 

@@ -189,6 +189,15 @@ def test_a_host_is_named_in_its_own_folder_only(tmp_path: Path, text: str, *, is
     assert _found(tmp_path, MODULE, text) == ([(MODULE, 1, Rule.HOST_NAME)] if is_found else [])
 
 
+def test_a_template_names_no_host(tmp_path: Path) -> None:
+    """A page that shows one by name does not show that of another package."""
+    _found(tmp_path, "src/harken/hosts/magpie/host.py", DECLARED)
+    place = tmp_path / "src/harken/page/start.html.j2"
+    place.parent.mkdir(parents=True)
+    place.write_text("<p>\nharken connect magpie-cli</p>\n")
+    assert (str(place.relative_to(tmp_path)), 2, Rule.HOST_NAME) in _found(tmp_path, MODULE, "x = 1\n")
+
+
 def test_a_host_imports_no_other_host(tmp_path: Path) -> None:
     """One host can be added or taken away without reading the rest."""
     _found(tmp_path, "src/harken/hosts/magpie/host.py", DECLARED)

@@ -23,6 +23,7 @@ from bench import (
     ingest,
     judging,
     listening,
+    machines,
     pages,
     painting,
     reads,
@@ -41,7 +42,7 @@ from bench.rows import Row
 from bench.stored import COMMON, MEDIUM, RARE, filled_store, reader
 from harken.store.contract.messages import Filter
 
-TINY = Size(messages=300, sessions=5, load_seconds=0.1, idle_seconds=0.05, is_quick=True, rounds=2)
+TINY = Size(messages=300, sessions=5, shared_sessions=16, load_seconds=0.1, idle_seconds=0.05, is_quick=True, rounds=2)
 
 Measure = Callable[[Plan], Iterator[Row]]
 
@@ -68,6 +69,13 @@ SLOW: list[tuple[Measure, list[str]]] = [
         [
             "shared-append", "shared-unread", "shared-next", "shared-offer", "shared-enroll", "shared-search-rare",
             "shared-search-medium", "shared-search-common", "shared-search-both", "shared-search-channel",
+        ],
+    ),
+    (
+        machines.measure,
+        [
+            "machines-wake-inbox", "machines-cpu-inbox", "machines-wake-project", "machines-cpu-project",
+            "machines-idle-cpu",
         ],
     ),
     (sessions.measure, ["sessions-cpu", "sessions-rss", "sessions-wake", "sessions-rss-after", "sessions-one"]),

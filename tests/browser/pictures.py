@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -71,7 +72,7 @@ RULES: Final = {
 
 def populate(site: Site) -> None:
     """Let a working day have happened."""
-    site.store(day_of_mail(300))
+    site.store(day_of_mail(300), over=timedelta(hours=20))
     home = site.daemon.home
     (home / "config.toml").write_text(CONFIG)
     (home / "config.toml").chmod(0o600)

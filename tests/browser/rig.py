@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -18,11 +19,10 @@ from urllib.parse import urlsplit
 import anyio
 from playwright.sync_api import Browser, BrowserContext, CDPSession, ConsoleMessage, Locator, Page
 
-from harken.clock import SystemClock
 from harken.config.home import ensure, find_home
 from harken.model import NewMessage
 from harken.store.sqlite import open_store
-from harken.testing import EdgeClient, edge_command
+from harken.testing import EdgeClient, FakeClock, edge_command
 from tests.hooks.rig import CLAUDE, Conversation
 from tests.loss.rig import Served
 
@@ -256,11 +256,11 @@ class Site:
         """A session of Claude Code, known by its hooks."""
         return Conversation(kind=CLAUDE, home=self.daemon.home, cwd=str(self.folder / task) if task else "/")
 
-    def store(self, messages: Sequence[NewMessage]) -> None:
-        """Put messages into the store as they are, while the daemon is away."""
+    def store(self, messages: Sequence[NewMessage], over: timedelta = timedelta(0)) -> None:
+        """Put messages into the store as they are, while the daemon is away; as if they had come over a time."""
         self.daemon.stop()
         with ThreadPoolExecutor(1) as elsewhere:  # this thread's event loop is the browser's
-            elsewhere.submit(anyio.run, _append, self.daemon.home, messages).result(STORE_SECONDS)
+            elsewhere.submit(anyio.run, _append, self.daemon.home, messages, over).result(STORE_SECONDS)
         self.daemon.start()
 
     def restart(self) -> None:
@@ -273,10 +273,12 @@ class Site:
         return self._stack.enter_context(agent)
 
 
-async def _append(home: Path, messages: Sequence[NewMessage]) -> None:
-    async with open_store(home / "harken.db", SystemClock()) as store:
-        for begin in range(0, len(messages), BATCH):
-            await store.messages.append(messages[begin : begin + BATCH])
+async def _append(home: Path, messages: Sequence[NewMessage], over: timedelta) -> None:
+    clock, at_once = FakeClock(datetime.now(UTC) - over), 1 if over else BATCH
+    async with open_store(home / "harken.db", clock) as store:
+        for begin in range(0, len(messages), at_once):
+            await store.messages.append(messages[begin : begin + at_once])
+            clock.advance(over.total_seconds() / len(messages))
 
 
 def said(locator: Locator) -> Sequence[str]:

@@ -8,6 +8,17 @@ from tests.browser.rig import AWAY, Site, only_expected
 
 ENTER = "new KeyboardEvent('keydown', { key: 'Enter', bubbles: true, cancelable: true })"
 
+BREAK_OFF = """
+const whole = Response.prototype.text;
+window.broken = [];
+Response.prototype.text = function () {
+  const part = new URL(this.url).pathname.match(/^.part.(forecast|palette)/)?.[0];
+  if (!part || broken.includes(part)) return whole.call(this);
+  broken.push(part);
+  return Promise.reject(new TypeError("Failed to fetch"));
+};
+"""
+
 
 def test_enter_sends_once_what_is_written_and_shift_enter_breaks_the_line(site: Site) -> None:
     """It is how every place to chat works; a message that leaves half-written cannot be taken back."""
@@ -159,6 +170,18 @@ def test_somebody_who_was_signed_out_is_told_and_keeps_the_text(site: Site) -> N
     window.field.press("Enter")
     expect(window.items).to_have_count(1)
     assert site.texts() == ["still here"]
+
+
+def test_answer_that_breaks_off_on_its_way_is_as_none(site: Site) -> None:
+    """The daemon may be killed in the middle of one; the page must go on, and ask again."""
+    window = site.window(is_own=True)
+    window.page.add_init_script(BREAK_OFF)
+    window.reload()
+    for key, part in (("Alt+h", "forecast"), ("Control+k", "palette")):
+        with window.page.expect_response(f"**/part/{part}*"):
+            window.page.keyboard.press(key)
+    expect(window.page.locator("#palette")).to_be_visible()
+    assert window.complaints == []
 
 
 def test_refusal_is_shown_beside_the_text_that_is_kept(site: Site) -> None:

@@ -263,3 +263,47 @@ def test_focus_that_moves_while_the_rows_are_asked_for_is_not_taken_back(site: S
         held.pop().continue_()
     window.page.evaluate("() => new Promise((done) => setTimeout(done))")
     expect(second).to_be_focused()
+
+
+def test_keys_pressed_before_the_answer_are_meant_for_what_is_left(site: Site) -> None:
+    """Who presses a key twice means two rows, and each can be undone by itself, the last one first."""
+    site.store([mail(TOM, text, text) for text in ("one", "two", "three")])
+    window = site.window("/conversations")
+    page, rows, toast = window.page, window.page.locator("#rows > .row"), window.page.locator("#toast")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/do/triage", hold, times=1)
+    page.keyboard.press("j")
+    with page.expect_request("**/do/triage"):
+        page.keyboard.press("e")
+    page.keyboard.press("e")
+    page.keyboard.press("z")
+    held.pop().continue_()
+    expect(toast).to_contain_text("Undone.")
+    expect(rows).to_have_count(2)
+    expect(rows.filter(has_text="three")).to_have_count(0)
+    expect(rows.filter(has_text="two")).to_have_count(1)
+
+
+@pytest.mark.parametrize(
+    ("now", "offered"),
+    [
+        ("11-18T10:00+01:00", "In 3 hours Wed 13:00, This evening Wed 18:00, Tomorrow Thu 09:00, Next week Mon 09:00"),
+        ("03-28T23:30+01:00", "In 3 hours Sun 03:30, Tomorrow Sun 09:00, Next week Mon 09:00"),
+        (
+            "10-25T00:30+02:00",
+            "In 3 hours Sun 02:30, This morning Sun 09:00, This evening Sun 18:00, Tomorrow Mon 09:00",
+        ),
+    ],
+)
+def test_times_to_put_off_until_are_each_another_one(site: Site, now: str, offered: str) -> None:
+    """After midnight the morning is today, on a Sunday next week is tomorrow, and clocks are changed in some nights."""
+    site.store([mail(TOM, "lunch?", "chat-lunch")])
+    page = site.window("/conversations", is_own=True).page
+    page.clock.set_fixed_time(f"2026-{now}")
+    page.keyboard.press("j")
+    page.keyboard.press("s")
+    assert ", ".join(said(page.locator(".snooze-times button"))) == offered

@@ -37,3 +37,24 @@ def test_problem_is_shown_above_what_was_filled_in(site: Site) -> None:
     window.page.locator("#make").click()
     expect(window.page.locator("#told")).to_contain_text("There is no folder /nowhere/at/all.")
     expect(window.page.get_by_label("What to do")).to_have_value("a long story")
+
+
+def test_form_keeps_what_was_filled_in_when_you_are_signed_out_meanwhile(site: Site) -> None:
+    """Signed in again, in another tab, it is sent as it was."""
+    folder = site.folder / "shop"
+    folder.mkdir()
+    window = site.window("/tasks/new", is_own=True)
+    page = window.page
+    page.get_by_label("Title").fill("Fix the login")
+    page.get_by_label("Folder", exact=True).fill(str(folder))
+    page.get_by_label("What to do").fill("a long story")
+    page.evaluate("() => harken.ask('/sign-out', { method: 'POST' })")
+    page.locator("#make").click()
+    expect(page.locator("#connection")).to_contain_text("signed out. In a terminal: harken open")
+    expect(page.get_by_label("What to do")).to_have_value("a long story")
+    other = page.context.new_page()
+    other.goto(site.daemon.call("sign_in")["url"])
+    other.locator("html[data-ready] #main").wait_for(state="attached")
+    page.locator("#make").click()
+    expect(page.get_by_text("harken task start fix-login")).to_be_visible()
+    assert site.texts("task:fix-login") == ["a long story"]

@@ -14,7 +14,7 @@ from typing import IO, Any, Self
 
 from harken.config.home import Home
 from harken.control.client import DaemonClient
-from harken.testing.forked import start_harken
+from harken.testing.daemon import start_harken
 from tests.loss.rig import until
 
 SECONDS = 30.0

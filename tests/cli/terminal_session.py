@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
-from harken.testing.forked import is_forked, start_harken
+from harken.testing.daemon import is_forked, start_harken
 from harken.trial.screen import TerminalPicture
 from tests.cli.rig import COMMAND, SECONDS, Rig
 

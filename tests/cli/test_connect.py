@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.testing.forked import start_harken
+from harken.testing.daemon import start_harken
 from tests.cli.rig import COMMAND, SECONDS, Rig
 from tests.cli.test_as_agent import hosting
 from tests.loss.rig import until
@@ -245,7 +245,8 @@ def test_doctor_looks_at_settings_sources_store_and_versions(person: Rig) -> Non
     """One command says what is in order and what is not, each with its next step."""
     person.home.mkdir(mode=0o700)
     silent = '[sources.gone]\nkind = "mcp"\ncommand = "/nowhere/at-all"\n'
-    (person.home / "config.toml").write_text(silent)
+    unset = '[sources.ci]\nkind = "webhook"\npreset = "github"\nsecret = "env:NOT_SET"\n'
+    (person.home / "config.toml").write_text(silent + unset)
     (person.home / "config.toml").chmod(0o600)
     person.ok("up")
     until(lambda: person.json("source", "list")["sources"][0]["reason"], "it was tried", SECONDS)
@@ -253,8 +254,11 @@ def test_doctor_looks_at_settings_sources_store_and_versions(person: Rig) -> Non
     assert done.code == NEEDS_FIXING
     for line in ("the settings in config.toml are valid", "the database is whole", "the daemon is of this version"):
         assert f"ok  {line}" in done.out
-    assert "no  the source gone is " in done.out
-    assert "gone, or look: harken source list" in " ".join(done.out.split())
+    said = " ".join(done.out.split())
+    assert "no the source gone is retrying" in said
+    assert "Run: harken source test gone" in said
+    assert "no the source ci needs you The secret env:NOT_SET is not set." in said, "it has no sign-in"
+    assert "Then look: harken source list" in said
     person.ok("down")
     with closing(sqlite3.connect(person.home / "harken.db")) as connection:
         connection.execute("PRAGMA user_version = 999")
@@ -343,3 +347,20 @@ def test_doctor_shows_what_surfaces_have_proven(rig: Rig, tmp_path: Path) -> Non
         agent.tool("ack", ids=[delivery])
     row = next(row for row in one.json("doctor", "codex")["hosts"][0]["surfaces"] if row["surface"] == "inbox_pull")
     assert (row["consumer"], row["offered"], row["seen"]) == ("codex", 1, 1)
+
+
+def test_approvals_are_relayed_only_where_you_chose_it_and_until_you_take_it_back(person: Rig) -> None:
+    """What is connected again, by hand or by an update, keeps the choice; agents that cannot are named."""
+    plugin = user_of(person) / ".config" / "opencode" / "plugins" / "harken.js"
+
+    def relays(*words: str) -> bool:
+        person.ok("connect", "opencode", "--yes", *words)
+        return "const APPROVALS = true" in plugin.read_text()
+
+    assert not relays()
+    assert "opencode asks before it uses a tool" in person.ok("connect", "opencode", "--approvals", "--dry-run")
+    assert relays("--approvals")
+    assert relays()
+    assert not relays("--no-approvals")
+    refused = person.run("connect", "codex", "--approvals", "--yes")
+    assert (refused.code, "claude-code, opencode" in refused.err) == (USER_ERROR, True)

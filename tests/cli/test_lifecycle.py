@@ -95,8 +95,8 @@ def test_two_at_once_end_with_one_daemon(fresh: Rig) -> None:
     with fresh.begin("up", "--json") as one, fresh.begin("up", "--json") as two:
         said = [json.loads(process.communicate(timeout=SECONDS)[0]) for process in (one, two)]
     assert said[0]["pid"] == said[1]["pid"] == fresh.pid
-    # The one that came too late must not wait in the background to take over.
-    assert _serving(fresh) == [fresh.pid]
+    # The one that came too late may still be starting: it finds the lock held and ends, and does not wait to take over.
+    until(lambda: _serving(fresh) == [fresh.pid], "the other daemon has ended", SECONDS)
 
 
 def _serving(rig: Rig) -> list[int]:

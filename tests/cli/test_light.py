@@ -107,12 +107,14 @@ def test_both_ways_print_the_same(rig: Rig) -> None:
         assert (line, done) == (line, rig.run(*line.split()))
 
 
+@pytest.mark.parametrize("is_named", [False, True], ids=["usual-home", "named-home"])
 @pytest.mark.parametrize("line", ["send hello", "list", "read #1", "wait --timeout 0", "status"])
-def test_everyday_verbs_load_nothing_that_is_felt(rig: Rig, line: str) -> None:
+def test_everyday_verbs_load_nothing_that_is_felt(rig: Rig, line: str, *, is_named: bool) -> None:
     """Each of these costs a fifth to the whole of the interpreter's start, at every command."""
     rig.ok("send", "something to read", "--from", "amy")
     code = "import sys; from harken.cli.run import run; run(sys.argv[1:]); print(*sorted(sys.modules), file=sys.stderr)"
-    done = rig.run(*line.split(), prefix=(sys.executable, "-I", "-c", code))
+    home = ["--home", str(rig.home)] if is_named else []
+    done = rig.run(*line.split(), *home, prefix=(sys.executable, "-I", "-c", code))
     assert "harken.cli.invocation" in done.err
     assert set(done.err.splitlines()[-1].split()) & HEAVY == set()
 

@@ -205,6 +205,11 @@ def test_version_names_command_and_daemon(rig: Rig) -> None:
         ),
         (("deny", "bob"), {"source": "*", "sender": "bob", "trust": "unknown"}, "bob is only counted from now on."),
         (
+            ("deny", "bob", "--undo"),
+            {"source": "*", "sender": "bob", "trust": None},
+            "bob is no longer decided about.",
+        ),
+        (
             ("mute", "channel", "ci"),
             {"kind": "channel", "name": "ci", "until": None},
             "channel ci is muted; messages are still stored.",
@@ -263,6 +268,7 @@ def test_pair_gives_a_code_with_an_end(rig: Rig) -> None:
         (("send", "x", "--from", ""), "A sender needs a name.", "Leave it out to speak as yourself"),
         (("send", "x", "--from", " "), "A sender needs a name.", "Leave it out to speak as yourself"),
         (("send", "x", "--channel", "bad channel / \\"), "'bad channel / \\\\' cannot be the name", "Use words"),
+        (("send", "x", "--channel", "ci/*"), "'ci/*' cannot be the name of a channel.", "Use words"),
         (("send", "x", "--channel", "ci//main"), "'ci//main' cannot be the name of a channel.", "Use words"),
         (("list", "--colour"), "No such option", "See: harken list --help"),
         (("--home", "", "list"), "The home folder given by --home is empty.", "Name a folder"),
@@ -345,3 +351,12 @@ def test_a_group_without_a_verb_shows_what_there_is(rig: Rig, group: str, verb: 
 def test_letters_in_another_order_are_understood(rig: Rig, typed: str, meant: str) -> None:
     """The most common slip: `stats` is nearer by the letters, and not what was meant."""
     assert f"Did you mean {meant}?" in rig.run(typed).err
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("sessions", "status"), ("stop", "down"), ("runs", "run"), ("ls", "list")]
+)
+def test_words_of_other_programs_lead_to_the_command(rig: Rig, typed: str, meant: str) -> None:
+    """What is alike by its letters is seldom meant: `sessions` is no `version`."""
+    assert f"Did you mean {meant}?" in rig.run(typed).err
+    assert "Did you mean" not in rig.run("route").err

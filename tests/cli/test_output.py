@@ -135,6 +135,12 @@ def test_the_demonstration_breaks_no_word_where_the_terminal_ends(capsys: pytest
     ]
 
 
+def test_text_that_goes_on_is_indented_as_its_line_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """A hint below a finding would look like two."""
+    Screen(30, has_colour=False).text("  Run: harken connect codex --project /tmp\nnext")
+    assert capsys.readouterr().out == "      Run: harken connect\n      codex --project /tmp\n    next\n"
+
+
 def test_facts_and_reasons_go_on_below_instead_of_being_cut(capsys: pytest.CaptureFixture[str]) -> None:
     """What a line ends with is often what explains it: the attention of a message, the evidence of a live trial."""
     Screen(40, has_colour=False).flow("prompt hook: arrived after 0.4 s; ledger: seen through hook", "  ok  ", 6)

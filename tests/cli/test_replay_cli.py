@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.testing.forked import start_harken
+from harken.testing.daemon import start_harken
 from tests.cli.rig import COMMAND, SECONDS, Json, Rig, serving
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.cli.action_show import left, show_action, show_waiting
+from harken.cli.actions import left, show_action, show_waiting
 from harken.cli.output import Screen, width_of
 from harken.cli.rule_show import show_explained, show_rules, show_test
 from harken.cli.run_show import lasted, show_output, show_run, show_runs
@@ -255,8 +255,9 @@ def test_a_question_names_everything_that_a_yes_lets_happen(capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("change", "follows"),
     [
-        ({"state": "queued", "agent": "claude-code"}, "starts when Claude Code is free"),
-        ({"state": "queued", "agent": ""}, "starts when an agent is free"),
+        ({"state": "queued", "agent": "claude-code", "reason": ""}, "starts when Claude Code is free"),
+        ({"state": "queued", "agent": "", "reason": ""}, "starts when an agent is free"),
+        ({"state": "queued", "reason": "not signed in to codex"}, "cannot run: not signed in to codex"),
         ({"state": "started", "run": "r-1"}, "runs as r-1: harken run follow r-1"),
         ({"state": "declined"}, "nothing runs"),
         ({"state": "refused", "reason": "claude-code is not installed"}, "claude-code is not installed"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harken.cli.rule_show import EXAMPLE
-from harken.rules.schema import json_schema
+from harken.rules.load import json_schema
 from tests.cli.rig import SECONDS, Json, Rig, serving
 from tests.cli.test_as_agent import hosting
 from tests.docs.pages import DOCS, ROOT, commands, fences

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.testing.forked import start_harken
+from harken.testing.daemon import start_harken
 from tests.cli.rig import COMMAND, SECONDS, Json, Rig, serving
 from tests.cli.test_as_agent import hosting
 from tests.cli.test_rules_cli import until, write

@@ -16,7 +16,7 @@ from time import monotonic
 
 import pytest
 
-from harken.testing.forked import start_harken
+from harken.testing.daemon import start_harken
 from tests.cli.rig import COMMAND, SECONDS, Json, Rig
 from tests.cli.test_as_agent import hosting
 from tests.loss.rig import until
@@ -178,7 +178,7 @@ def test_a_server_is_tried_as_the_daemon_would_listen(fresh: Rig) -> None:
     """Connected, what it calls itself, what came, and what the list of channels leaves out."""
     fresh.home.mkdir(mode=0o700)
     add(fresh, "ci", "deploys=one", "deploys=two", "noise=x", options=("--channel", "deploys"))
-    trial = fresh.json("source", "test", "ci", "--seconds", "2")
+    trial = fresh.json("source", "test", "ci", "--seconds", "5")
     assert (trial["state"], trial["messages"], trial["counts"], trial["dropped"]) == (
         "listening",
         2,
@@ -215,8 +215,8 @@ def test_a_missing_secret_is_told_with_where_to_put_it(fresh: Rig) -> None:
     assert "env:CI_TOKEN is not set" in tried.out
     (fresh.home / "env").write_text("CI_TOKEN=kept-where-it-belongs\n")
     (fresh.home / "env").chmod(0o600)
-    # On a busy machine half a second is over before the first try has failed.
-    tried = there.run("source", "test", "ci", "--seconds", "2")
+    # On a busy machine two seconds are over before the first try has failed.
+    tried = there.run("source", "test", "ci", "--seconds", "5")
     assert "cannot be reached" in tried.out
     assert "kept-where" not in tried.out + tried.err
 
@@ -316,9 +316,7 @@ def test_whoever_names_nothing_is_asked(written: Rig) -> None:
     finally:
         os.close(main)
     assert process.wait(timeout=SECONDS) == 0, said
-    assert (
-        b"Another MCP server, by its address or the program that it is. Other kinds: harken source add --help" in said
-    )
+    assert b"An MCP server, by its address or the command that starts it. Other kinds: harken source add --help" in said
     assert config(written).endswith(
         '[sources.ci]\nkind = "mcp"\nurl = "https://ci.example/mcp"\n'
         'headers = { Authorization = "env:CI_TOKEN" }\nchannels = ["deploys", "builds"]\n'

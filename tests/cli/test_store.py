@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import closing
@@ -65,6 +66,37 @@ def test_messages_move_to_postgresql_and_back(served: Rig, target: PostgresTarge
     for each in (served, copy):
         with each.serving():
             assert each.ok("export") == exported
+
+
+def name_in_config(served: Rig, target: PostgresTarget) -> None:
+    """Write down where the store is to be, as somebody does who reads about PostgreSQL first."""
+    lines = f"[store]\nurl = {json.dumps(url_of(target))}\nschema = {json.dumps(target.schema)}\n"
+    (served.home / "config.toml").write_text(lines)
+
+
+def test_messages_move_also_when_the_server_was_named_first(served: Rig, target: PostgresTarget) -> None:
+    """Two pages tell of it, and nobody should have to take back what the one says to do what the other does."""
+    served.ok("send", "one")
+    first = served.ok("export")
+    served.ok("down")
+    name_in_config(served, target)
+    refused = served.run("up")
+    assert (refused.code, "harken store move" in refused.err) == (USER_ERROR, True)
+    served.ok(*words(target))
+    assert served.run(*words(target)).code == CONFLICT
+    with served.serving():
+        assert served.ok("export") == first
+
+
+def test_a_home_in_which_nothing_ever_happened_may_have_its_store_elsewhere(
+    served: Rig, target: PostgresTarget
+) -> None:
+    """Harken is started once to see that it works: that makes a file, and no inbox that could be lost."""
+    served.ok("down")
+    name_in_config(served, target)
+    with served.serving():
+        served.ok("send", "one")
+        assert served.json("store", "show")["backend"] == "PostgreSQL"
 
 
 def test_what_the_journal_has_comes_back_without_the_server(served: Rig, target: PostgresTarget) -> None:

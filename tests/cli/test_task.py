@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from harken.config.home import Home
 from harken.control.client import DaemonClient
-from harken.testing.forked import start_harken
-from harken.workspaces.agent_command import quoted
+from harken.testing.daemon import start_harken
+from harken.workspaces.tasks import quoted
 from tests.cli.rig import COMMAND, SECONDS, Json, Outcome, Rig
 from tests.cli.test_as_agent import hosting
 from tests.examples import examples

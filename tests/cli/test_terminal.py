@@ -14,7 +14,7 @@ import termios
 import pytest
 
 from harken.cli.output import width_of
-from harken.testing.forked import start_harken
+from harken.testing.daemon import start_harken
 from tests.cli.rig import COMMAND, SECONDS, Rig
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")

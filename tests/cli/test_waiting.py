@@ -147,7 +147,7 @@ def test_watch_shows_what_waits_and_keys_settle_it(asked: tuple[Rig, list[str]])
         person.press(UP + b"r")
         person.sees(f"Your answer to {first}, Enter sends it:")
         person.press("nach dem Grünkohl\r".encode())
-        person.sees("1 waits for an answer, for 0 min", "-- no longer waits for an answer (reply)")
+        person.sees("1 waits for an answer", "-- no longer waits for an answer (reply)")
         assert [each["body"] for each in rig.json("read", first)["replies"]] == ["nach dem Grünkohl"]
         person.press(b"q")
         assert person.leaves() == 0

@@ -58,6 +58,12 @@ def test_defaults_are_those_of_the_documentation(home: Home) -> None:
         "http.host": "127.0.0.1",
         "http.port": 0,
         "http.allow_remote": False,
+        "http.public_listen": "",
+        "http.public_url": "",
+        "http.proxy": [],
+        "http.issuer": "",
+        "http.certificate": "",
+        "http.private_key": "",
         "hooks.host": "127.0.0.1",
         "hooks.port": 0,
         "hooks.allow_remote": False,
@@ -253,6 +259,10 @@ def test_every_setting_explains_itself(setting: Setting) -> None:
         (
             "[trust]\nowner = 'teams:a'",
             'FILE: trust.owner is "teams:a"; expected a list of senders, each written "source:sender".',
+        ),
+        (
+            "[trust]\nowner = ['mail:*']",
+            'FILE: trust.owner holds "mail:*", which is everyone; expected senders by id.',
         ),
         (
             "[limits]\nlease = 900",

@@ -27,7 +27,7 @@ from harken.hosts.registry import connector, hook_host, host_marks, host_name, h
 from harken.hosts.run_environment import held_paths
 from harken.runs.sandbox import OutputKind, Sandbox, SandboxRequest, ToolServer
 from harken.runs.tools import parse_tool
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 
 # What some verb or surface would miss; a record that can be read, a waker and a channel are for those that have them.
 NEEDED: Final = (

@@ -22,6 +22,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from harken.store.contract import Store
 from harken.testing import FakeClock
 from tests.contracts.actions import ActionSuite, AnswerSuite
+from tests.contracts.approvals import ApprovalSuite
 from tests.contracts.automation_model import ReactionMachine
 from tests.contracts.conversations import ConversationSuite
 from tests.contracts.health import VitalsSuite
@@ -107,6 +108,7 @@ class StoreContract:
     TestWait = WaitSuite
     TestReply = ReplySuite
     TestQuestion = QuestionSuite
+    TestApproval = ApprovalSuite
     TestConversation = ConversationSuite
     TestTenure = TenureSuite
     TestVitals = VitalsSuite

@@ -423,6 +423,15 @@ class SearchSuite(StoreSuite):
         assert await found(store, "deploy", limit=1) == ["the deploy, it failed!"]
         assert await found(store, "deploy lunch") == []
 
+    async def test_words_of_any_language_are_found(self, store: Store) -> None:
+        """Not everybody writes in the letters of English, and a server may have been set up for those alone."""
+        said = "Привет, мир! Ελλάδα—世界。Die Straße ist „grün“ 😀 x"
+        await fill(store, said, "something else")
+        await index_all(store)
+        for query in ("привет", "МИР", "мир привет", "ελλάδα", "ΕΛΛΆΔΑ", "世界", "straße", "Grün", "grun", "X"):
+            assert await found(store, query) == [said], query
+        assert await found(store, "привет мирный") == []
+
     async def test_search_keeps_to_the_filter(self, store: Store) -> None:
         """A search inside a task must not show the person's own mail."""
         await fill(store, "deploy one")

@@ -305,6 +305,15 @@ class AccessSuite(StoreSuite):
         ]
         assert len(journal.of("access")) == 4
 
+    async def test_decision_about_a_sender_can_be_taken_back(self, store: Store, journal: Journal) -> None:
+        """To undo a refusal is not to allow: the sender is again somebody about whom nothing was decided."""
+        await store.people.set_sender(SenderRule("teams", "ann", Trust.UNKNOWN))
+        await store.people.set_sender(SenderRule("mail", "ann", Trust.KNOWN))
+        await store.people.forget_sender("teams", "ann")
+        await store.people.forget_sender("teams", "ann")
+        assert await store.people.senders() == [SenderRule("mail", "ann", Trust.KNOWN)]
+        assert [event.data["trust"] for event in journal.of("access")] == ["unknown", "known", None]
+
     async def test_mute_holds_until_its_end(self, store: Store, clock: FakeClock) -> None:
         """A mute that nobody ends must end by itself."""
         ends, stays = Mute("session", "s1", later(clock, 60)), Mute("channel", "ci", None)

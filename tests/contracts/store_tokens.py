@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from harken.errors import Conflict, Forbidden, NotFound
+from harken.model import INBOX, Consumer, Mailbox, Trust
 from harken.store.contract import Store
-from harken.store.contract.tokens import Token
+from harken.store.contract.tokens import Token, TokenScope
 from harken.testing import FakeClock
 from tests.contracts.store_suite import Journal, StoreSuite, later
 
@@ -67,3 +68,40 @@ class TokenSuite(StoreSuite):
         with pytest.raises(NotFound):
             await store.tokens.revoke("buildbox")
         assert [each.id for each in await store.tokens.list()] == ["t-1", "t-2"]
+
+    async def test_scope_is_stored_and_journaled(self, store: Store, clock: FakeClock, journal: Journal) -> None:
+        """What a token may do is what it was made for, after a restart too."""
+        scope = TokenScope(
+            may=frozenset({"send", "read"}),
+            mailboxes=(INBOX, Mailbox("task:one")),
+            consumer=Consumer("laptop"),
+            trust=Trust.UNKNOWN,
+        )
+        made = await store.tokens.add(replace(token(clock), kind="agent", scope=scope), DIGEST)
+        assert made.scope == scope
+        assert await store.tokens.list() == [made]
+        (event,) = journal.of("token")
+        assert [event.data[each] for each in ("may", "mailboxes", "consumer", "trust")] == [
+            ["read", "send"],
+            ["inbox", "task:one"],
+            "laptop",
+            "unknown",
+        ]
+
+    async def test_use_without_a_machine_binds_nothing(self, store: Store, clock: FakeClock, journal: Journal) -> None:
+        """A program may come from several machines with one token; where from last is noted."""
+        await store.tokens.add(token(clock), DIGEST)
+        await store.tokens.use("t-1", "", "192.0.2.7")
+        used = await store.tokens.use("t-1", "", "192.0.2.8")
+        assert (used.bound_to, used.used_from) == ("", "192.0.2.8")
+        assert [event.data["change"] for event in journal.of("token")] == ["made"]
+
+    async def test_hash_is_free_again_when_its_token_has_ended(self, store: Store, clock: FakeClock) -> None:
+        """What stands for the holder of an issuer's tokens is always the same; the newest token counts."""
+        await store.tokens.add(token(clock), DIGEST)
+        with pytest.raises(Conflict):
+            await store.tokens.add(token(clock, "other", 2), DIGEST)
+        await store.tokens.revoke("buildbox")
+        again = await store.tokens.add(token(clock, "other", 2), DIGEST)
+        assert await store.tokens.find(DIGEST) == again
+        assert [each.name for each in await store.tokens.list()] == ["buildbox", "other"]

@@ -17,12 +17,13 @@ import pytest
 
 from harken.automation import ACTIONS, ActionState
 from harken.errors import Conflict
-from harken.model import INBOX, OUTBOX, Mailbox, Selection
+from harken.model import APPROVALS, INBOX, OUTBOX, ApprovalChoice, ApprovalState, Mailbox, Selection
 from harken.store.contract import Store
 from harken.store.contract.deliveries import OfferFilter
 from harken.store.contract.leases import LEASES, Lease, OldFence, under
 from harken.store.contract.messages import Checkpoint
 from harken.testing import FakeClock
+from tests.contracts.approvals import PATIENCE, answer_to, request_of
 from tests.contracts.leases import LIFE, take
 from tests.contracts.rules import ORDER
 from tests.contracts.runs import start
@@ -242,6 +243,9 @@ class TwoOpenersSuite:
         assert await second.deliveries.release_except([]) == 0
         assert await offer(second, clock, SECOND) == []
         assert [each.delivery_id for each in await first.deliveries.open_offers(READER.session)] == [given.delivery_id]
+        mine, theirs = [(await each.deliveries.ledger(given.message.id))[0].address for each in (first, second)]
+        assert mine == ("", READER.session)
+        assert theirs != mine
 
     async def test_sessions_with_the_same_key_are_apart(self, first: Store, second: Store, clock: FakeClock) -> None:
         """A key may be no more than the number of a process: what one of them lets go, the other one keeps."""
@@ -341,6 +345,19 @@ class TwoOpenersSuite:
         with pytest.raises(Conflict):
             await first.actions.refuse(action.id, "there is no agent")
         assert (await first.actions.get(action.id)).state is ActionState.REFUSED
+
+    async def test_what_a_host_asks_one_daemon_is_answered_at_the_other(self, first: Store, second: Store) -> None:
+        """The person sits at another machine; a daemon that starts withdraws what it asked itself, and nothing else."""
+        rings = Rings()
+        asked = await first.approvals.ask(request_of(), PATIENCE)
+        assert await second.approvals.list([ApprovalState.OPEN], is_own=True) == []
+        assert await first.approvals.list([ApprovalState.OPEN], is_own=True) == [asked]
+        with first.changes.listen(rings, only=[APPROVALS]):
+            answered = await second.approvals.answer(answer_to(asked))
+            await rings.wait_for(APPROVALS)
+        assert await first.approvals.get(asked.id) == answered
+        with pytest.raises(Conflict, match="answered already"):
+            await first.approvals.answer(answer_to(asked, ApprovalChoice.NO))
 
     async def test_a_folder_is_that_of_a_machine(self, first: Store, second: Store, clock: FakeClock) -> None:
         """The same path is another folder on another machine: a task and a run in each, told of with its machine."""

@@ -65,7 +65,7 @@ def test_text_of_a_webhook_is_whole_up_to_a_million_bytes_and_above_that_every_v
     assert (records[cut["id"]]["cut_from"], records[cut["id"]]["content_text_sanitized"]) == (400_000, stored)
     with socket.create_connection(("127.0.0.1", port_of(daemon)), SECONDS) as wire:
         head = ("host: localhost", "content-type: application/json", f"content-length: {WIRE_BYTES + 1}")
-        wire.sendall("\r\n".join((f"POST {HOOK} HTTP/1.1", *head, "", "{")).encode())
+        wire.sendall("\r\n".join((f"POST {HOOK} HTTP/1.1", *head, "", "{" + " " * WIRE_BYTES)).encode())
         assert wire.recv(100).startswith(b"HTTP/1.1 413 ")
     assert newest(daemon)["id"] == cut["id"]
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import anyio
 import pytest
-from anyio.abc import SocketStream
+from anyio.abc import ByteStream
 
 from harken.daemon.listener import MAX_CONNECTIONS, SPARE_FILES, Listener, most_connections
 from harken.hosts.hook import Hello
+from harken.processes import Origin
 from harken.surfaces.wire import LineReader
 from tests.loss.rig import CALL_HELLO, Chance, Json, Served, Wire, agent_of, texts, until
 
@@ -235,13 +236,13 @@ async def listening(path: Path, listener: Listener) -> AsyncIterator[None]:
         tasks.cancel_scope.cancel()
 
 
-async def echo(stream: SocketStream, _lines: LineReader, hello: Hello, _peer: int) -> None:
+async def echo(stream: ByteStream, _lines: LineReader, hello: Hello, _origin: Origin) -> None:
     """Say who called, and wait for more."""
     await stream.send(hello.edge.encode() + b"\n")
     await anyio.sleep_forever()
 
 
-async def fail(_stream: SocketStream, _lines: LineReader, _hello: Hello, _peer: int) -> None:
+async def fail(_stream: ByteStream, _lines: LineReader, _hello: Hello, _origin: Origin) -> None:
     """A surface with a bug."""
     raise ZeroDivisionError
 

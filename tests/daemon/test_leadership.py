@@ -11,7 +11,7 @@ import pytest
 from anyio.abc import TaskGroup
 
 from harken.daemon.leadership import LIFE, MARGIN, Leadership
-from harken.daemon.upkeep import Neighbours
+from harken.daemon.neighbours import Neighbours
 from harken.errors import Conflict
 from harken.inbox.ticker import Ticker
 from harken.sessions.registry import Sessions

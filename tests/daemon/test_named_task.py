@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 from harken.testing import EdgeClient, edge_command
 from tests.daemon.test_tasks_hooks import make_task, say
 from tests.hooks.rig import CLAUDE, CODEX, DaemonFixture, Kind, run_hook
@@ -30,6 +30,7 @@ TOOLS: Final[Sequence[tuple[str, dict[str, object]]]] = (
     ("wait_for_inbound_message", {"timeout_s": 50}),
     ("inbound_queue_stats", {}),
     ("inbox_search", {"query": "everyone"}),
+    ("channels", {"action": "unread"}),
 )
 SOON = 15.0  # seconds, much less than it would have waited
 HOST = 'cd "$1" && shift && "$@"; exit $?'  # a shell that stays, as the parent of what it runs
@@ -95,6 +96,8 @@ def test_a_program_that_runs_elsewhere_is_the_task_that_it_was_started_for(
     assert agent.tool("inbox_status") == {"pending": 1}
     assert bodies(agent) == ["Begin."]
     assert agent.tool("inbox_pull")["messages"] == []
+    shown = agent.tool("channels", action="list")["messages"]
+    assert [each["mailbox"] for each in shown] in ([], ["task:api"]), "what others announce is not for a task"
     sent = agent.tool("send_to_peer", body="v2 is ready")
     message = rig.daemon.call("read", ref=sent["id"])["message"]
     assert (message["sender_id"], message["mailbox"]) == ("task:api", "task:web")

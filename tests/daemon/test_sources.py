@@ -185,7 +185,7 @@ async def test_what_was_in_hand_is_stored_before_what_came_after_it(tmp_path: Pa
     """The checkpoint of what came later would step over it, and nobody would send it again."""
     clock = SystemClock()
     async with open_store(tmp_path / "harken.db", clock) as store:
-        intake = Stubborn(store, PolicyBook(store.people, IngestPolicy()), Pairings(clock))
+        intake = Stubborn(store, PolicyBook(store.people, store.tokens, IngestPolicy()), Pairings(clock))
         source = Batches(
             [Batch(drafts=[said("first")], checkpoint="c1")], Batch(drafts=[said("second")], checkpoint="c2")
         )
@@ -203,7 +203,7 @@ async def test_what_a_source_had_to_give_up_is_counted_and_in_the_journal(tmp_pa
     """An agent that asks how much was dropped, and whoever audits it later, is told the same."""
     clock = SystemClock()
     async with open_store(tmp_path / "harken.db", clock) as store:
-        intake = Intake(store, PolicyBook(store.people, IngestPolicy()), Pairings(clock))
+        intake = Intake(store, PolicyBook(store.people, store.tokens, IngestPolicy()), Pairings(clock))
         source = Batches([Batch(drafts=[said("one")], dropped=2), Batch(dropped=3)])
         with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as loops:
@@ -230,7 +230,7 @@ async def test_a_server_that_does_everything_wrong_is_stored_once_with_its_gap(t
     server = Server([breaks, again, forgets, streams(words("one"), first_id=1)])
     clock = SystemClock()
     async with open_store(tmp_path / "harken.db", clock) as store, serving(server):
-        intake = Intake(store, PolicyBook(store.people, IngestPolicy()), Pairings(clock))
+        intake = Intake(store, PolicyBook(store.people, store.tokens, IngestPolicy()), Pairings(clock))
         source = McpSource(read_settings("ci", {"url": server.url}), clock, FeedTiming(chance=lambda: 0.0))
         with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as loops:
@@ -247,7 +247,7 @@ async def test_a_feed_is_told_what_was_stored_and_what_was_known(tmp_path: Path)
     """People are shown how much came: what a server sends twice is there once."""
     clock = SystemClock()
     async with open_store(tmp_path / "harken.db", clock) as store:
-        intake = Intake(store, PolicyBook(store.people, IngestPolicy()), Pairings(clock))
+        intake = Intake(store, PolicyBook(store.people, store.tokens, IngestPolicy()), Pairings(clock))
         one, two = (replace(said(text), upstream_id=text) for text in ("one", "two"))
         source = Batches([Batch(drafts=[one]), Batch(drafts=[one, two], checkpoint="c"), Batch(checkpoint="d")])
         with anyio.fail_after(SECONDS):

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from harken.testing import EdgeClient, edge_command
+from harken.testing import CallFailed, EdgeClient, edge_command
 from tests.loss.rig import Chance, Json, Served, Wire, error_of, export, stubborn, texts, until
+from tests.workspaces.repos import repository
 
 SAY = "INSERT INTO mailboxes"
 GIVE = "INSERT INTO deliveries"
@@ -252,6 +253,25 @@ def test_a_task_that_is_made_while_the_daemon_dies_is_made_once_with_its_prompt(
     assert stubborn(daemon, "task_new", **asked)["id"] == "api"
     assert texts(export(daemon, "task:api")) == ["Begin."]
     assert [task["id"] for task in daemon.call("task_list", all=True)["tasks"]] == ["api"]
+
+
+def test_tasks_that_are_made_at_once_keep_what_is_theirs(daemon: Served, tmp_path: Path) -> None:
+    """A button that is pressed twice: the one that comes too late takes nothing of the other back."""
+    repo = repository(tmp_path / "shop")
+    running = daemon.start()
+    made: set[str] = set()
+    with ExitStack() as open_callers:
+        callers = [open_callers.enter_context(running.caller()) for _ in range(4)]
+        for number in range(8):  # which of them come too late is up to git
+            for caller in callers:
+                caller.ask("task_make", title=f"Fix number {number}", folder=str(repo))
+            for caller in callers:
+                with suppress(CallFailed):
+                    made.add(caller.answer()["id"])
+    listed = {each["id"]: Path(each["dir"]) for each in running.call("task_list")["tasks"]}
+    assert made
+    assert made == set(listed)
+    assert all((folder / ".git").is_file() for folder in listed.values())
 
 
 @pytest.mark.parametrize("side", ["before", "after"])

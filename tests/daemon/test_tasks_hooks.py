@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 from tests.hooks.rig import CLAUDE, CODEX, COPILOT, DaemonFixture, Kind
 from tests.loss.rig import WAIT_SECONDS, Json, Served, until
 

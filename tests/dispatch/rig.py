@@ -42,6 +42,7 @@ from harken.model import (
     Trust,
     WakeResult,
 )
+from harken.processes import LocalOrigin
 from harken.sessions.registry import Sessions
 from harken.sessions.session import MailScope, Session
 from harken.store.contract import Store
@@ -179,7 +180,7 @@ class DispatchFixture:
             # It says beforehand that it has printed: nobody here fails to.
             theirs.sendall(payload + b"+")
             async with await UNIXSocketStream.from_socket(ours) as stream:
-                await self.wiring.serve_hook(stream, LineReader(stream), hello, 0)
+                await self.wiring.serve_hook(stream, LineReader(stream), hello, LocalOrigin())
             return theirs.recv(1 << 16).decode()
 
     def bell(self, host: str = "claude-code") -> str:
@@ -210,7 +211,7 @@ async def open_dispatch_fixture(folder: Path) -> AsyncIterator[DispatchFixture]:
     database, before, after = folder / "harken.db", bells.before_commit, bells.after_commit
     async with open_store(database, clock, before_commit=before, after_commit=after) as store:
         pairings = Pairings(clock)
-        policies = PolicyBook(store.people, POLICY)
+        policies = PolicyBook(store.people, store.tokens, POLICY)
         intake = Intake(store, policies, pairings)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(), tasks=TaskBook(store.tasks))
         wiring = SessionWiring(
@@ -218,7 +219,7 @@ async def open_dispatch_fixture(folder: Path) -> AsyncIterator[DispatchFixture]:
             store,
             clock,
             bells,
-            lambda _cwd, agent, _named=None: MailScope(agent),
+            lambda _cwd, agent, _named=None, **_: MailScope(agent),
             questions=Questions(store, clock),
             naming=lambda *_: None,
         )

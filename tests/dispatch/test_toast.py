@@ -45,6 +45,7 @@ from harken.store.contract.conversations import ConversationState, Triage
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.builders import a_message, a_new_message
+from tests.contracts.approvals import PATIENCE, answer_to, request_of
 from tests.contracts.rules import ORDER, settle
 
 WAIT_SECONDS = 20.0
@@ -420,3 +421,34 @@ async def test_without_a_desktop_nothing_happens_and_it_is_said_once(
 def test_desktop_that_was_not_tried_says_so() -> None:
     """It is not known before the first toast whether the desktop takes any."""
     assert Desktop({"DBUS_SESSION_BUS_ADDRESS": "unix:path=/nowhere"}).state == NOT_TRIED
+
+
+# -- what hosts ask ----------------------------------------------------------------------------------------------
+
+
+async def test_what_a_host_asks_is_told_once_by_names_alone(rig: ToastFixture) -> None:
+    """A toast is too small for a command: what can be answered is shown whole elsewhere, and nothing acts here."""
+    toasts = rig.toasts()
+    asked = await rig.store.approvals.ask(replace(request_of("rm -rf ~"), tool="<b>Ba\u202esh"), PATIENCE)
+    for _ in range(3):
+        await toasts.look()
+        rig.clock.advance(PAUSE_SECONDS)
+    [toast] = rig.shown
+    assert toast.title == "claude-code asks to use \u2039b\u203aBash"
+    assert toast.body.endswith(f"harken approve {asked.id}")
+    assert "rm -rf" not in toast.body
+    assert (await rig.store.approvals.get(asked.id)).shown == ("toast",)
+
+
+async def test_several_questions_of_hosts_are_one_toast_and_none_at_night(rig: ToastFixture) -> None:
+    """What was answered meanwhile is not told in the morning."""
+    here = rig.clock.now().astimezone()
+    quiet = QuietHours((here - timedelta(minutes=1)).time(), (here + timedelta(minutes=5)).time())
+    toasts = Toasts(rig.store, rig.clock, rig.show, quiet=quiet)
+    asked = [await rig.store.approvals.ask(request_of(f"{number}"), PATIENCE) for number in range(3)]
+    await toasts.look()
+    assert rig.shown == []
+    await rig.store.approvals.answer(answer_to(asked[0]))
+    rig.clock.advance(360)
+    await toasts.look()
+    assert rig.titles() == ["claude-code asks to use Bash, and 1 more"]

@@ -38,10 +38,11 @@ from harken.model import (
     MessageId,
     Priority,
     Reader,
+    SessionAddress,
     SessionKey,
     WakeResult,
 )
-from harken.sessions.registry import SessionReport
+from harken.sessions.registry import Neighbour, SessionReport
 from harken.sessions.session import Session
 from tests.builders import a_message, a_session
 from tests.dispatch.rig import DispatchFixture, FakeWaker
@@ -85,7 +86,7 @@ def letter(received_at: datetime = NOW) -> Message:
 def test_a_way_is_tried_again_after_a_while_and_not_for_ever() -> None:
     """A host may not have listened yet; but one that never answers is left in peace, and the message waits."""
     session = session_of("a", wakers={"bell": FakeWaker("bell")})
-    place = (MessageId("m-1"), SessionKey("a"), "bell")
+    place = (MessageId("m-1"), session.address, "bell")
     assert choose(letter(), [session], {place: Tries(1, NOW)}, NOW) == WakeChoice(look_at=NOW + ANSWER)
     again = choose(letter(), [session], {place: Tries(1, NOW - ANSWER)}, NOW)
     assert again == WakeChoice(session=session, way="bell")
@@ -173,23 +174,27 @@ def test_a_session_that_nobody_would_see_is_not_woken() -> None:
         unique_by=lambda session: session.key,
     ),
     tried=st.dictionaries(
-        st.tuples(st.just(MessageId("m-1")), st.sampled_from("abc"), st.sampled_from(["bell", "line"])),
+        st.tuples(
+            st.just(MessageId("m-1")),
+            st.tuples(st.just(""), st.sampled_from("abc").map(SessionKey)),
+            st.sampled_from(["bell", "line"]),
+        ),
         st.builds(Tries, st.integers(1, MAX_TRIES), st.integers(-30, 0).map(lambda s: NOW + timedelta(seconds=s))),
     ),
     age=st.integers(0, 100),
 )
 def test_a_choice_is_always_possible_and_never_too_soon(
-    sessions: list[Session], tried: dict[tuple[MessageId, SessionKey, str], Tries], age: int
+    sessions: list[Session], tried: dict[tuple[MessageId, SessionAddress, str], Tries], age: int
 ) -> None:
     """Whatever the rig looks like: somebody who is here, by a way they have and that is due, or nobody."""
     choice = choose(letter(NOW - timedelta(seconds=age)), sessions, tried, NOW)
     assert (choice.session is None) == (not choice.way)
     assert choice.session is None or choice.look_at is None
     if choice.session is not None:
-        key = choice.session.reader.session
-        assert key in [session.reader.session for session in sessions]
+        address = choice.session.address
+        assert address in [session.address for session in sessions]
         assert choice.way in choice.session.wakers
-        tries = tried.get((MessageId("m-1"), key, choice.way), Tries())
+        tries = tried.get((MessageId("m-1"), address, choice.way), Tries())
         assert tries.count < MAX_TRIES
         assert tries.last is None or tries.last + ANSWER <= NOW
         assert not any(session.is_waiting for session in sessions)
@@ -238,13 +243,36 @@ async def test_a_session_of_another_machine_is_left_to_its_daemon(rig: DispatchF
     """Each daemon would wake one of its own: of all of them one is woken, and another one if nothing comes of it."""
     waker = rig.waker(rig.come("codex"))
     other = session_of("claude-code", last_active=rig.clock.now() + ANSWER)
-    rig.sessions.hear_of("laptop", [("buildbox", [SessionReport(record=other.record, wakers=("bell", "line"))])])
+    report = SessionReport(record=other.record, wakers=("bell", "line"))
+    rig.sessions.hear_of("laptop", [Neighbour("h-2", "buildbox", [report])])
     await rig.say()
     await rig.wake()
     assert waker.wakes == 0
     rig.clock.advance(ANSWER.total_seconds())
     await rig.wake()
     assert waker.wakes == 1
+
+
+async def test_a_session_of_another_machine_with_the_same_key_has_nothing(rig: DispatchFixture) -> None:
+    """A key may be no more than the number of a process: what one session was given, another one does not have."""
+    waker, gone = rig.waker(rig.come("codex")), rig.come("claude-code", 7)
+    message = await rig.say()
+    until = rig.clock.now() + PROOF
+    await rig.store.deliveries.offer(gone.reader, 1, surface="hook: tool", carrier="c-1", lease_until=until)
+    rig.go(gone)
+    same = session_of("claude-code:7", mailboxes=())
+    rig.sessions.hear_of("laptop", [Neighbour("h-2", "buildbox", [SessionReport(record=same.record)])])
+    [delivery] = await rig.ledger(message)
+    assert (delivery.session, delivery.state) == (same.key, DeliveryState.OFFERED)
+    await rig.wake()
+    assert waker.wakes == 1
+
+
+def test_a_way_that_was_tried_on_one_machine_was_not_tried_on_another() -> None:
+    """Else a session that nobody has rung for would have to wait for the answer of one with the same key."""
+    here, there = session_of("a"), session_of("a", daemon="h-2")
+    tried = {(MessageId("m-1"), there.address, way): Tries(1, NOW) for way in there.wakers}
+    assert choose(letter(), [here, there], tried, NOW) == WakeChoice(session=here, way="bell")
 
 
 async def test_a_message_that_arrives_while_one_looks_wakes_the_right_session(rig: DispatchFixture) -> None:

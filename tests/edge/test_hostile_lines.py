@@ -69,7 +69,7 @@ def test_a_malformed_line_is_answered_here_and_disturbs_nobody(home: Path, daemo
 @pytest.mark.parametrize("identifier", ["", 'é\u2028\ud800"\\\n', -1, 2**63, "x" * 10_000])
 def test_any_id_comes_back_unchanged(home: Path, identifier: object) -> None:
     """A host can only match an error by the very id it chose."""
-    with started(home, "--spawn", "/nowhere/python") as host:
+    with started(home, "--spawn", "/nowhere/python", "--patience", "0.4") as host:
         host.send(request(identifier))
         assert host.read()["id"] == identifier
 

@@ -14,7 +14,7 @@ import httpx2
 
 from harken.model import Draft, Sender
 from harken.sources.mcp import protocol
-from harken.sources.mcp.events import EventPositions, read_poll
+from harken.sources.mcp.link import EventPositions, read_poll
 from harken.sources.mcp.protocol import RpcAnswer, RpcFrame, identified, read_frame
 from harken.sources.mcp.stdio import LineSplitter
 from harken.sources.mcp.web import MAX_EVENT_BYTES, MAX_ID_CHARS, EventParser, SseEvent, retry_after

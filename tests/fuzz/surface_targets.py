@@ -16,7 +16,7 @@ from typing import Final
 
 import anyio
 import msgspec
-from anyio.abc import SocketStream, UNIXSocketStream
+from anyio.abc import ByteStream, UNIXSocketStream
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from starlette.types import Message, Receive, Scope
 
@@ -28,7 +28,8 @@ from harken.hosts.claude_code import hooks as claude_code
 from harken.hosts.copilot import hooks as copilot
 from harken.hosts.hook import Hello
 from harken.hosts.registry import hosts
-from harken.sessions.events import HookMoment
+from harken.processes import LocalOrigin, Origin
+from harken.sessions.turns import HookMoment
 from harken.surfaces.doors import create_doors
 from harken.surfaces.wire import LineReader
 from tests.dispatch.rig import DispatchFixture, open_dispatch_fixture
@@ -130,7 +131,7 @@ def _hooks() -> Iterator[Judge]:
             hello = _hello(said)
             with anyio.fail_after(CASE_SECONDS):
                 async with _connected(said.body + b"+") as (stream, theirs):
-                    await rig.wiring.serve_hook(stream, LineReader(stream), hello, 0)
+                    await rig.wiring.serve_hook(stream, LineReader(stream), hello, LocalOrigin())
                     answer = _heard(theirs)
                 is_met = bool(rig.sessions.live())
                 await order.settle(is_told=bool(answer))
@@ -187,7 +188,7 @@ def _sockets() -> Iterator[Judge]:
         order = _Order(rig, folder)
         met: list[Hello] = []
 
-        async def other(_stream: SocketStream, lines: LineReader, hello: Hello, _peer: int) -> None:
+        async def other(_stream: ByteStream, lines: LineReader, hello: Hello, _origin: Origin) -> None:
             met.append(hello)
             while await lines.read() is not None:
                 pass

@@ -19,7 +19,7 @@ from typing import Any, Final, Self, TypeAlias
 
 from harken.hosts.hook import Voice
 from harken.hosts.registry import hook_host, host_named
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 from harken.testing import EdgeClient, edge_command
 from tests.loss.rig import Served, until
 

@@ -20,7 +20,7 @@ import pytest
 
 from harken.hosts.connect.command import hook_line
 from harken.hosts.connect.plan import InstallTarget
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 from tests.hooks.rig import (
     CLAUDE,
     CONFIG,

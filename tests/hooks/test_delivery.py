@@ -9,7 +9,7 @@ import pytest
 
 from harken.hosts.hook import Voice
 from harken.hosts.registry import hook_host
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 from tests.hooks.rig import CLAUDE, CODEX, COPILOT, KINDS, Conversation, DaemonFixture, Kind
 from tests.loss.rig import texts
 

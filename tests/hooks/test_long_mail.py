@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 from tests.hooks.rig import CLAUDE, GEMINI, QWEN, DaemonFixture, Kind
 
 LONG = "lorem ipsum " * 5_000

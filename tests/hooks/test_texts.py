@@ -25,8 +25,7 @@ from harken.model import (
     Sender,
     Trust,
 )
-from harken.sessions.events import HookMoment
-from harken.sessions.turns import width
+from harken.sessions.turns import HookMoment, width
 from tests.builders import a_message
 from tests.examples import examples
 from tests.hooks.rig import CLAUDE, DaemonFixture

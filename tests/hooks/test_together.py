@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 from harken.testing import EdgeClient, edge_command
 from tests.cli.rig import Rig
 from tests.hooks.rig import CLAUDE, CODEX, CONFIG, COPILOT, Conversation, DaemonFixture, hook_process, run_hook

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 from tests.hooks.rig import CLAUDE, COPILOT, QWEN, Conversation, DaemonFixture, Json, run_hook
 from tests.loss.rig import Wire, until
 

@@ -69,7 +69,9 @@ def test_name_is_only_text_on_the_page(named: Served, path: str) -> None:
 
 def _channel(text: str) -> str:
     """Return a name as a channel may have it."""
-    return "/".join(part.strip() for part in text.replace("\\", "").split("/") if part.strip())
+    return "/".join(
+        part.strip() for part in text.translate({ord("\\"): None, ord("*"): None}).split("/") if part.strip()
+    )
 
 
 def _one_line(text: str) -> str:

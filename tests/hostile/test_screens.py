@@ -12,11 +12,12 @@ from typing import Any, Final
 import pytest
 
 from harken.automation import ChangeKind, FileChange, FolderChanges, RunEnd, RunState
-from harken.cli.action_show import show_action, show_waiting
+from harken.cli.actions import show_action, show_waiting
+from harken.cli.conversations import show_approvals
+from harken.cli.message_commands import show_mail
 from harken.cli.output import Screen
 from harken.cli.rule_show import show_explained, show_rules, show_test
 from harken.cli.run_show import show_output, show_run, show_runs
-from harken.cli.task_mail import show_mail
 from harken.cli.task_show import show_task, show_tasks
 from harken.cli.watch.show import event_line, message_line
 from harken.runs.folders import judged, told_changes
@@ -203,6 +204,15 @@ SAID: Final[Mapping[str, Callable[[Json], None]]] = {
     "run show": lambda found: show_run(PIPE, run(message=found)),
     "task check": lambda found: show_mail(PIPE, found),
 }
+
+
+def approval(name: str) -> Json:
+    """Return what a host asks, with a name in the place of each that the host or its model gives."""
+    asked = {"id": "ap-000001", "host": name, "tool": name, "folder": name, "why": name, "always": name}
+    ended = {"state": "withdrawn", "answered_by": "", "because": name, "asked_at": "2026-01-05T09:00:00.000Z"}
+    return {**asked, **ended, "parts": [{"name": name, "text": "x"}], "choices": ["once", "always", "no"]}
+
+
 NAMED: Final[Mapping[str, Callable[[Screen, str], None]]] = {
     "tasks": lambda screen, name: show_tasks(screen, [task(name), task(PLAIN)]),
     "task": lambda screen, name: show_task(screen, task(name, branch=name)),
@@ -214,6 +224,10 @@ NAMED: Final[Mapping[str, Callable[[Screen, str], None]]] = {
     ),
     "explained": lambda screen, name: show_explained(screen, explained(name), [action(rule=name)]),
     "confirm": lambda screen, name: show_waiting(screen, [action(rule=name, workdir=f"/{name}", agent=name)]),
+    "approve": lambda screen, name: show_approvals(screen, [approval(name)]),
+    "watch approval": lambda screen, name: screen.line(
+        event_line(screen, {**approval(name), "kind": "approval", "change": "asked", "approval": "ap-000001"}, {})
+    ),
     "runs": lambda screen, name: show_runs(screen, [run(rule=name, reason=name)]),
     "run show": lambda screen, name: show_run(screen, run(rule=name, workdir=f"/{name}", agent=name)),
     "file": lambda screen, name: show_run(screen, change(path=name)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from harken.clock import SystemClock
+from harken.testing.daemon import DaemonProcess
 from harken.trial.exchange import ModelRequest
 from tests.hosts.stage import Stage
 from tests.hosts.wire import Appearance, WireLog, is_whole, new_text, words
@@ -88,9 +89,19 @@ class Observer:
     def send(self, when: str, *options: str, about_chars: int = 0) -> SentMessage:
         """Send a message as a person does; `when` says in words what the host is doing."""
         mark, text = new_text(about_chars)
+        return self._sent(
+            when, mark, text, lambda: json.loads(self.stage.harken("send", "--json", *options, "--", text))
+        )
+
+    def send_at(self, daemon: DaemonProcess, when: str) -> SentMessage:
+        """Send a message on the main machine of a satellite."""
+        mark, text = new_text(0)
+        return self._sent(when, mark, text, lambda: daemon.call("send", text=text))
+
+    def _sent(self, when: str, mark: str, text: str, send: Callable[[], Json]) -> SentMessage:
         # Before: a session may be woken before whoever sent the message is told that it was accepted.
         at, place = self.clock.now(), len(self.stage.model.requests)
-        sent = json.loads(self.stage.harken("send", "--json", *options, "--", text))
+        sent = send()
         message = SentMessage(
             id=str(sent["id"]),
             mark=mark,
@@ -172,7 +183,7 @@ class Observer:
 
     def entries(self) -> Sequence[JournalEntry]:
         """Return what the journal says about deliveries to this host; its files are read when they have grown."""
-        paths = sorted((self.stage.harken_home / "journal").glob("*.jsonl"))
+        paths = sorted((self.stage.store_home / "journal").glob("*.jsonl"))
         size = sum(path.stat().st_size for path in paths)
         if size != self._read[0]:
             self._read = size, list(_entries(paths, self.stage.host.name))

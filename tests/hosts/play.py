@@ -42,6 +42,7 @@ _YIELD_MILLISECONDS: Final = 250
 _POLL_MILLISECONDS: Final = 120_000
 _REMAINING: Final = re.compile(r'unread_remaining\\*"\s*:\s*(\d+)')
 KNOWN_SENDER: Final = "ann"
+MACHINE: Final = "buildbox"  # what a satellite is called
 QUIET_CHANNEL: Final = "news"  # its messages go with a prompt and push no further
 CONFIG: Final = f"""\
 [toasts]
@@ -179,6 +180,12 @@ class ObservedHost:
     def name(self) -> str:
         """The host's name."""
         return self.stage.host.name
+
+    @property
+    def label(self) -> str:
+        """What people are told of it: its name, and its machine on a satellite."""
+        is_elsewhere = self.stage.store_home != self.stage.harken_home
+        return f"{self.name} on {MACHINE}" if is_elsewhere else self.name
 
     @property
     def habits(self) -> Habits:
@@ -348,8 +355,11 @@ def frozen(pids: Sequence[int]) -> Iterator[None]:
 
 
 @contextmanager
-def observed(stage: Stage) -> Iterator[ObservedHost]:
-    """Harken beside a host that was prepared, and the two connected; everything is ended with the block."""
+def observed(stage: Stage, join: Callable[[Stage], None] = lambda _: None) -> Iterator[ObservedHost]:
+    """Harken beside a host that was prepared, and the two connected; everything is ended with the block.
+
+    `join` may make it a satellite of another Harken first.
+    """
     stage.harken_home.mkdir(mode=0o700)
     config = stage.harken_home / "config.toml"
     config.write_text(CONFIG, encoding="utf-8")
@@ -358,6 +368,7 @@ def observed(stage: Stage) -> Iterator[ObservedHost]:
     (stage.user / ".npmrc").write_text("offline=true\n", encoding="utf-8")
     try:
         with ExitStack() as terminals:
+            join(stage)
             stage.harken("up")
             stage.harken("connect", stage.host.name, "--yes")
             stage.harken("allow", KNOWN_SENDER)
@@ -369,13 +380,13 @@ def observed(stage: Stage) -> Iterator[ObservedHost]:
 
 
 @contextmanager
-def installed(name: str) -> Iterator[ObservedHost]:
-    """A host in a home of its own, connected to a Harken of its own."""
+def installed(name: str, join: Callable[[Stage], None] = lambda _: None) -> Iterator[ObservedHost]:
+    """A host in a home of its own, connected to a Harken of its own, or to a satellite that `join` makes."""
     is_there = (PROGRAMS / interactive(name).program).exists()
     assert is_there, f"{name} is not installed: run `make test-hosts` once, it installs every host"
     # A short name: sockets are made below it, and their paths are limited.
     with tempfile.TemporaryDirectory(prefix="harken-", ignore_cleanup_errors=True) as folder, MockModel() as model:
         stage = Stage(host=host_named(name), folder=Path(folder).resolve(), model=model)
         stage.prepare()
-        with observed(stage) as host:
+        with observed(stage, join) as host:
             yield host

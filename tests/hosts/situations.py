@@ -439,7 +439,7 @@ def _expect_to_wait(host: ObservedHost, message: SentMessage) -> None:
     """Require that the forecast says that a message waits for the next session, and for no other reason than is so."""
     if not host.habits.is_kept:
         host.observer.expect_outlook(message, "next_session")
-    elif message.sentence not in (_NOBODY, _UNSHOWN.format(host.name)):
+    elif message.sentence not in (_NOBODY, _UNSHOWN.format(host.label)):
         host.observer.blame(f"{message.mark} is to wait for the next session, and its forecast: {message.sentence}")
 
 

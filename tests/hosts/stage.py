@@ -74,6 +74,11 @@ class Stage:
         return self.folder / "harken"
 
     @property
+    def store_home(self) -> Path:
+        """The folder of the Harken that has the store; another one for a satellite."""
+        return self.folder / "main" if (self.folder / "main").exists() else self.harken_home
+
+    @property
     def user(self) -> Path:
         """The private home of the person that the host thinks it has."""
         return self.folder / "user"

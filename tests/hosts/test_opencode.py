@@ -11,8 +11,9 @@ import re
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +41,8 @@ from tests.hosts.story import (
 
 pytestmark = pytest.mark.parametrize("host", ["opencode"], indirect=True)
 
+# The plugin leaves a daemon alone this long that let it wait in vain.
+QUIET_SECONDS: Final = 15
 
 # A server of somebody else's, with one tool that reads a named pipe to its end and then says more than opencode keeps.
 OTHER_SERVER: Final = """\
@@ -275,6 +278,17 @@ def test_stopped_or_removed_harken_is_not_noticed(connected: Stage) -> None:
     assert {turn.role for turn in said} <= {"system"}
 
 
+def moments_told(listener: socket.socket) -> list[str]:
+    """The moments that hooks have told a daemon that accepts and never answers, in order."""
+    moments = []
+    listener.settimeout(0)
+    with suppress(BlockingIOError):
+        while True:
+            with listener.accept()[0] as connection, connection.makefile("rb") as lines:
+                moments.append(json.loads(lines.readline())["moment"])
+    return moments
+
+
 def test_hanging_harken_holds_no_turn_up(connected: Stage, folder: Path) -> None:
     """A daemon that accepts and never answers costs a moment once, not a moment at every tool."""
     connected.harken("down")
@@ -289,9 +303,10 @@ def test_hanging_harken_holds_no_turn_up(connected: Stage, folder: Path) -> None
         silent.bind(str(folder / "silent"))
         silent.listen(64)
         (run / "address").write_text(f"unix:{folder / 'silent'}\n")
+        began = time.monotonic()
         assert connected.ask("work").stdout.strip() == answer
-        # One who asked and waited in vain, the prompt; nobody asked after that.
-        silent.settimeout(0)
-        silent.accept()[0].close()
-        with pytest.raises(BlockingIOError):
-            silent.accept()
+        took = time.monotonic() - began
+        # The end of the turn is told too, and keeps nobody waiting.
+        waited = [moment for moment in moments_told(silent) if moment != "stop"]
+        assert waited[0] == "prompt"
+        assert len(waited) <= 1 + took // QUIET_SECONDS

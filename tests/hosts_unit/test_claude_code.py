@@ -15,7 +15,7 @@ from harken.hosts.claude_code.hooks import EVENTS, HOOKS
 from harken.hosts.claude_code.plugin import CHANNEL, listens_to_channel
 from harken.hosts.hook import SILENCE, Hello, HookAnswer
 from harken.model import MessageId, timestamp
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 from tests.builders import a_message
 
 HELLO = Hello(edge="e-1", pid=20, ppid=10, cwd="/elsewhere", env={"CLAUDE_PID": "4711"})

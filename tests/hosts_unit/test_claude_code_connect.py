@@ -10,6 +10,7 @@ import os
 import shlex
 import subprocess
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ import pytest
 from harken.errors import UserError
 from harken.hosts.claude_code import plugin
 from harken.hosts.claude_code.connect import CONNECTOR
-from harken.hosts.claude_code.hooks import EVENTS, MAX_CHARS
+from harken.hosts.claude_code.hooks import APPROVALS, EVENTS, MAX_CHARS
 from harken.hosts.connect.command import UNASKED
 from harken.hosts.connect.plan import CommandStep, ConnectOptions, FileEdit, InstallTarget
 from harken.hosts.instructions import Abilities, agent_instructions
@@ -93,6 +94,15 @@ def test_commands_of_the_plugin_name_home_and_interpreter() -> None:
         script = ["/py thon", "-I", "-S", "/e/hook.py", "--home", "/my harken", "claude-code", moment.value]
         assert shlex.split(line)[-len(script) :] == script
     assert [event for event in hooks if hooks[event][0]["hooks"][0].get("asyncRewake")] == ["FileChanged"]
+
+
+def test_hook_that_relays_questions_is_there_only_where_it_was_chosen(place: InstallTarget) -> None:
+    """It waits for a person: as long as the hook may live, and without a bell."""
+    assert "PermissionRequest" not in json.loads(plugin.files(place)["harken/hooks/hooks.json"])["hooks"]
+    chosen = plugin.files(replace(place, has_approvals=True))["harken/hooks/hooks.json"]
+    [asking] = json.loads(chosen)["hooks"]["PermissionRequest"][0]["hooks"]
+    assert shlex.split(asking["command"])[-2:] == ["claude-code", "ask"]
+    assert timedelta(seconds=asking["timeout"]) > APPROVALS.patience
 
 
 def test_only_tools_that_stay_at_home_are_allowed_unasked(place: InstallTarget) -> None:

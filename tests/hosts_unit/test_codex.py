@@ -30,7 +30,7 @@ from harken.hosts.codex.hooks import EVENTS, HOOKS
 from harken.hosts.codex.wake import CodexWaker
 from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
 from harken.hosts.wake import WakeTarget
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 
 THREAD = "01a1e18a-c955-7e12-9fb9-d960656c7cb4"
 CONFIG, HOOKS_FILE = Path("config.toml"), Path("/home/ann/.codex/hooks.json")

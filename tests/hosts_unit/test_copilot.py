@@ -19,7 +19,7 @@ from harken.hosts.copilot import connect
 from harken.hosts.copilot.connect import CONNECTOR, settings_file
 from harken.hosts.copilot.hooks import HOOKS
 from harken.hosts.hook import SILENCE, Hello
-from harken.sessions.events import HookEvent, HookMoment
+from harken.sessions.turns import HookEvent, HookMoment
 from harken.verbs.table import TOOLS
 from tests.hosts_unit.rig import put
 

@@ -13,7 +13,7 @@ from harken.hosts.connect.plan import ConnectOptions, FileEdit
 from harken.hosts.gemini.connect import CONNECTOR, RULES
 from harken.hosts.gemini.hooks import EVENTS, HOOKS, recorded
 from harken.hosts.hook import Hello
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 from tests.hosts_unit.rig import place_of
 
 HELLO = Hello(cwd="/from/the/hook")

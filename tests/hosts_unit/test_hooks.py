@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harken.hosts.hook import Voice
 from harken.hosts.registry import hook_host
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 
 Shape = Callable[[str], Mapping[str, object]]
 PROMPT, TOOL, STOP, BELL = HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP, HookMoment.BELL

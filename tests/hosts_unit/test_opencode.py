@@ -24,11 +24,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
+from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget, local_place
 from harken.hosts.hook import Hello
 from harken.hosts.opencode.connect import CONNECTOR, plugin_text, settings_file
 from harken.hosts.opencode.hooks import HOOKS
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 from harken.testing.agent import Json
 from tests.hosts_unit.rig import put
 
@@ -53,7 +53,12 @@ const promptAsync = async (request) => {
   console.log(JSON.stringify({ prompted: request }))
   return request.path.id === "ses_refused" ? { error: "no" } : {}
 }
-const hooks = await Harken({ client: { session: { get, promptAsync } }, directory: "/code/shop" })
+const post = async (request) => {
+  console.log(JSON.stringify({ posted: request }))
+  return request.url.includes("late") ? { error: { name: "PermissionNotFoundError" } } : { data: true }
+}
+const client = { session: { get, promptAsync }, _client: { post } }
+const hooks = await Harken({ client, directory: "/code/shop" })
 for await (const line of readline.createInterface({ input: process.stdin })) {
   const [name, input, output] = JSON.parse(line)
   const began = performance.now()
@@ -84,6 +89,7 @@ class FakeDaemon:
     home: Path
     answer: bytes = b"0 0 0\n"
     hangs: bool = False
+    is_ending: bool = False
     heard: queue.Queue[tuple[Json, Json]] = field(default_factory=queue.Queue)
     acknowledged: queue.Queue[bytes] = field(default_factory=queue.Queue)
     wakes: queue.Queue[Json] = field(default_factory=queue.Queue)
@@ -109,10 +115,24 @@ class FakeDaemon:
             self.replies.put(json.loads(stream.rfile.readline()))
             return
         self.heard.put((hello, json.loads(stream.rfile.read(hello["payload"]))))
+        if self.is_ending:
+            return
         if not self.hangs:
             stream.wfile.write(self.answer)
         with suppress(ConnectionResetError):
             self.acknowledged.put(stream.rfile.read())
+
+
+def permission(native: str = "per_1", session: str = "ses_1") -> dict[str, object]:
+    """Return what opencode asks."""
+    return {
+        "id": native,
+        "sessionID": session,
+        "permission": "bash",
+        "patterns": ["touch a"],
+        "metadata": {"command": "touch a"},
+        "always": ["touch *"],
+    }
 
 
 def ring(home: Path) -> None:
@@ -205,7 +225,7 @@ def running(home: Path) -> Iterator[Plugin]:
     """The plugin for a home, loaded; at the end it must have printed nothing but what the driver did."""
     with tempfile.TemporaryDirectory() as name:
         script, driver = Path(name) / "harken.mjs", Path(name) / "driver.mjs"
-        script.write_bytes(plugin_text(home))
+        script.write_bytes(plugin_text(replace(local_place(home), has_approvals=True)))
         driver.write_text(DRIVER)
         command, pipe = [NODE, driver, script], subprocess.PIPE
         with subprocess.Popen(command, env={}, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
@@ -480,3 +500,52 @@ def test_file_of_somebody_else_is_not_overwritten(place: InstallTarget) -> None:
     with pytest.raises(UserError, match="not a file of Harken's"):
         CONNECTOR.plan(place, ConnectOptions())
     assert not CONNECTOR.removal(place).steps
+
+
+def test_question_of_opencode_is_answered_elsewhere(home: Path, daemon: FakeDaemon) -> None:
+    """The answer goes to opencode by its own call, and only what opencode took is called taken."""
+    reply = {"reply": "reject", "message": "use make"}
+    daemon.answer = f"0 {len(json.dumps(reply))} 0\n{json.dumps(reply)}".encode()
+    with running(home) as plugin:
+        plugin.event("permission.asked", **permission(session="child_1"))
+        posted = plugin.line()["posted"]
+        assert (posted["url"], posted["body"]) == ("/permission/per_1/reply", reply)
+        moment, said = daemon.moment()
+        assert (moment, said["session_id"], said["asked"]["metadata"]) == ("ask", "ses_1", {"command": "touch a"})
+        assert daemon.acknowledged.get(timeout=SECONDS) == b"!"
+        plugin.event("permission.asked", **permission("per_late"))
+        assert plugin.line()["posted"]["url"] == "/permission/per_late/reply"
+        assert daemon.acknowledged.get(timeout=SECONDS) == b""
+
+
+def test_question_that_is_answered_in_the_terminal_is_called_off(home: Path, daemon: FakeDaemon) -> None:
+    """The first answer counts: the daemon is told at once, and opencode is told nothing."""
+    daemon.hangs = True
+    with running(home) as plugin:
+        plugin.event("permission.asked", **permission())
+        assert daemon.moment()[0] == "ask"
+        plugin.event("permission.replied", sessionID="ses_1", requestID="per_1", reply="once")
+        assert daemon.acknowledged.get(timeout=SECONDS) == b"-"
+
+
+def test_daemon_that_ended_is_asked_again_when_it_is_back(home: Path, daemon: FakeDaemon) -> None:
+    """A restart must not cost the way to answer; opencode asks in its own window all the time."""
+    daemon.is_ending = True
+    with running(home) as plugin:
+        plugin.event("permission.asked", **permission())
+        first, again = daemon.moment(), daemon.moment()
+        assert first == again
+
+
+@pytest.mark.parametrize("answer", [b"0 0 0\n", b"garbage\n", b"0 3 0\nabc"], ids=["none", "odd", "text"])
+def test_daemon_without_an_answer_leaves_the_question_to_opencode(
+    home: Path, daemon: FakeDaemon, answer: bytes
+) -> None:
+    """Nothing is ever posted that a person did not say."""
+    daemon.answer = answer
+    with running(home) as plugin:
+        plugin.event("permission.asked", **permission())
+        assert daemon.moment()[0] == "ask"
+        daemon.hangs = True
+        plugin.event("permission.asked", **permission("per_2"))
+        assert daemon.moment()[1]["asked"]["id"] == "per_2"  # and nothing was printed in between

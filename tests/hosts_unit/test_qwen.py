@@ -24,7 +24,7 @@ from harken.hosts.qwen.connect import CONNECTOR
 from harken.hosts.qwen.hooks import EVENTS, HOOKS, recorded
 from harken.hosts.qwen.wake import InputFileWaker, QwenWaker, frames, input_file
 from harken.hosts.wake import WakeTarget
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 from tests.hosts_unit.rig import place_of
 
 BEGUN_SECONDS = 20.0

@@ -120,7 +120,7 @@ async def open_bench(folder: Path, bounds: Bounds) -> AsyncIterator[Bench]:
     )
     async with open_store(folder / "harken.db", clock) as store:
         pairings = Pairings(clock)
-        policies = PolicyBook(store.people, policy)
+        policies = PolicyBook(store.people, store.tokens, policy)
         intake = Intake(store, policies, pairings)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds, tasks=TaskBook(store.tasks))
         yield Bench(inbox, Access(store.people, policies, pairings, clock), intake, store, clock)

@@ -46,6 +46,14 @@ async def test_a_decision_counts_from_the_next_message_on(bench: Bench) -> None:
     assert await trust_of(bench) is Trust.UNKNOWN
 
 
+@pytest.mark.parametrize("source", ["*", "teams"])
+async def test_no_decision_makes_the_word_of_everyone_yours(bench: Bench, source: str) -> None:
+    """One star too many would let every stranger give your agents orders."""
+    with pytest.raises(UserError, match="Not everyone"):
+        await bench.access.allow(OWNER, " * ", source=source, as_owner=True)
+    assert await trust_of(bench) is Trust.UNKNOWN
+
+
 async def test_a_pairing_code_admits_the_one_who_sends_it(bench: Bench) -> None:
     """Exactly one, exactly once: a code that is overheard afterwards is worth nothing."""
     code, _ = bench.access.pair(OWNER)

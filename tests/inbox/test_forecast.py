@@ -51,6 +51,14 @@ def test_a_waiting_session_gets_it_now() -> None:
     )
 
 
+def test_a_session_of_another_machine_does_not_wait_because_one_here_with_its_key_does() -> None:
+    """A key may be no more than the number of a process: who waits here says nothing about who runs there."""
+    here, there = session(), session()
+    there.daemon, there.machine = "h-2", "buildbox"
+    waits = Forecast(Outlook.NOW, "goes to claude-code now, which is waiting for messages")
+    assert forecast(message(), [there, here], [], waiting=[here.key]) == waits
+
+
 def test_a_connected_session_gets_it_with_its_next_call() -> None:
     """Without hooks nothing else reaches it, so nothing else is promised."""
     here = [session("copilot-cli"), session("claude-code"), session("claude-code")]

@@ -50,6 +50,12 @@ def test_sentence_counts_what_waits(count: int) -> None:
     assert (said.split()[0] == str(count)) is bool(count)
 
 
+@pytest.mark.parametrize(("count", "expected"), [(1, "1 waits for an answer"), (3, "3 wait for an answer")])
+def test_sentence_names_no_age_before_a_minute_is_over(count: int, expected: str) -> None:
+    """An age of 0 min looks like a fault."""
+    assert sentence(count, NOW - timedelta(seconds=59), NOW) == expected
+
+
 async def test_agent_owes_what_it_has_seen_and_nobody_is_answering(tmp_path: Path) -> None:
     """What it was not given is not its fault, and an answer on its way needs no reminder."""
     clock = FakeClock()

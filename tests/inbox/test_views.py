@@ -89,10 +89,14 @@ async def looker(tmp_path: Path) -> AsyncIterator[Looker]:
         default_attention={"local": Attention.WAKE, "teams": Attention.WAKE},
     )
     async with open_store(tmp_path / "harken.db", clock) as store:
-        policies, pairings, book = PolicyBook(store.people, policy), Pairings(clock), TaskBook(store.tasks)
+        policies, pairings, book = (
+            PolicyBook(store.people, store.tokens, policy),
+            Pairings(clock),
+            TaskBook(store.tasks),
+        )
         intake = Intake(store, policies, pairings)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(lease=LEASE), tasks=book)
-        tasks = Tasks(store, inbox, book, clock, reading_of=lambda _cwd, agent, _named=None: MailScope(agent))
+        tasks = Tasks(store, inbox, book, clock, reading_of=lambda _cwd, agent, _named=None, **_: MailScope(agent))
         bench = Bench(inbox, Access(store.people, policies, pairings, clock), intake, store, clock)
         yield Looker(Views(store, tasks.list, inbox, clock), tasks, bench)
 

@@ -154,7 +154,7 @@ async def test_a_code_that_came_while_the_store_was_away_admits_its_sender_later
     draft = draft_of(ArrivedMail(raw=raw), source=NAME, folder="INBOX", authserv_id="mx.example.org")
     database, elsewhere = tmp_path / "harken.db", tmp_path / "away.db"
     async with open_store(database, clock) as store:
-        intake = Intake(store, PolicyBook(store.people, IngestPolicy()), pairings)
+        intake = Intake(store, PolicyBook(store.people, store.tokens, IngestPolicy()), pairings)
         database.rename(elsewhere)
         for _ in range(2):
             with pytest.raises(Unavailable):

@@ -159,6 +159,17 @@ def test_rule_made_from_a_stored_id_finds_its_sender() -> None:
     assert prepare(replace(DRAFT, sender=Sender("an\u200bn")), policy).trust is Trust.KNOWN
 
 
+def test_sender_and_channel_of_a_message_are_no_patterns() -> None:
+    """Whoever is called `*` would have you allow everyone with one click, and fire a rule for every channel."""
+    for id_, channel in (("*", "*"), (" * ", "ci/*"), ("*", "ci")):
+        message = prepare(replace(DRAFT, sender=Sender(id_), channel=channel), NOTHING)
+        assert message.sender.id.startswith("*~")
+        assert "*" not in message.channel
+        decided = IngestPolicy(decisions=(SenderRule("teams", message.sender.id, Trust.KNOWN),))
+        assert prepare(replace(DRAFT, sender=Sender(id_)), decided).trust is Trust.KNOWN
+        assert prepare(DRAFT, decided).trust is Trust.UNKNOWN
+
+
 def test_meta_is_bounded_and_holds_strings_only() -> None:
     """It is stored and shown with every message."""
     meta = {f"k{n}": "v" * 5_000 for n in range(100)}

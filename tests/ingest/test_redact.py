@@ -23,6 +23,7 @@ SECRETS = {
     f"{PEM[:90]} and then": "[redacted: private key] and then",
     PEM.replace("\n", "\\n"): "[redacted: private key]",
     f"ghp_{MIXED}": "[redacted: github token]",
+    f"harken_{MIXED}_-{MIXED[:10]}": "[redacted: harken token]",
     f"(gho_{MIXED})": "([redacted: github token])",
     f"github_pat_{MIXED}_{MIXED}": "[redacted: github token]",
     f"glpat-{MIXED}": "[redacted: gitlab token]",

@@ -27,6 +27,8 @@ import uvloop
 from harken import log
 from harken.config.home import ensure, find_home, single_instance
 from harken.config.load import load
+from harken.config.satellite import joined_to
+from harken.daemon import satellite
 from harken.daemon.compose import MODULE, serve
 from harken.errors import HarkenError
 from harken.hosts.registry import hosts
@@ -76,7 +78,9 @@ def run(order: Mapping[str, object]) -> int:
         ensure(home)
         settings = load(home, {}, {}).settings
         with single_instance(home.lock_file), log.configure(home, "info", to_stderr=False):
-            uvloop.run(partial(serve, home, settings, opener=opener)())
+            record = joined_to(home)
+            daemon = partial(serve, opener=opener) if record is None else partial(satellite.serve, record=record)
+            uvloop.run(daemon(home, settings))
     except HarkenError as exc:
         sys.stderr.write(f"{exc.message} {exc.hint}\n")
         return exc.exit_code

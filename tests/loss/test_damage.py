@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harken.testing import DaemonProcess
-from harken.testing.forked import start_harken
+from harken.testing.daemon import start_harken
 from tests.loss.rig import WAIT_SECONDS, Served, check_journal, received, stubborn, until
 
 MOUNT, UNMOUNT = shutil.which("mount"), shutil.which("umount")

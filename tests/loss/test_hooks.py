@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 from harken.testing import EdgeClient
 from tests.hooks.rig import (
     CLAUDE,

@@ -28,8 +28,9 @@ from harken.daemon.compose import Daemon, compose
 from harken.daemon.confirmations import Confirmations
 from harken.hosts.hook import Hello
 from harken.inbox.caller import Caller, Role
-from harken.sessions.events import HookMoment
+from harken.processes import LocalOrigin
 from harken.sessions.session import Session
+from harken.sessions.turns import HookMoment
 from harken.surfaces.mcp.services import FormChoice
 from harken.surfaces.wire import LineReader
 from harken.testing import FakeClock
@@ -171,7 +172,7 @@ class Room:
         said = Hello(host=kind.name, moment="stop", payload=len(payload), ppid=hello.ppid, env=env)
         ours, theirs = await _pair()
         async with ours, theirs, anyio.create_task_group() as tasks:
-            tasks.start_soon(self.daemon.wiring.serve_hook, theirs, LineReader(theirs), said, 1)
+            tasks.start_soon(self.daemon.wiring.serve_hook, theirs, LineReader(theirs), said, LocalOrigin(1))
             await ours.send(payload)
             printed = await LineReader(ours).read()
             await ours.send(b"+")
@@ -196,7 +197,7 @@ class Room:
                 await ours.send(data.encode() + b"\n")
 
         async with ours, theirs, for_client, to_wire, for_wire, anyio.create_task_group() as tasks:
-            self.tasks.start_soon(self.daemon.serve_mcp, theirs, LineReader(theirs), hello, 0)
+            self.tasks.start_soon(self.daemon.serve_mcp, theirs, LineReader(theirs), hello, LocalOrigin())
             tasks.start_soon(read)
             tasks.start_soon(write)
             yield for_client, to_wire

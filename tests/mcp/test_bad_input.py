@@ -74,7 +74,7 @@ def call(tool: object, arguments: object) -> bytes:
         ("ack", {}, "ack: the argument 'ids' is missing."),
         ("ack", {"ids": "m-1"}, "ack: 'ids' must be a list, not text."),
         ("ack", {"ids": ["m-1"] * 201}, "ack: 'ids' must have at most 200 entries."),
-        ("channels", {"action": "clear"}, "channels: 'action' is not valid: Invalid enum value 'clear'."),
+        ("channels", {"action": "clear"}, "channels: 'action' must be 'ack', 'list' or 'unread', not 'clear'."),
         ("ack", {"ids": [1]}, "ack: 'ids[0]' must be text, not a whole number."),
         ("reply", {"message_id": "m-1"}, "reply: the argument 'body' is missing."),
         ("reply", {"message_id": "m-1", "body": " \n "}, "A reply needs a text."),

@@ -54,7 +54,7 @@ def test_any_other_client_may_use_the_new_era(daemon: DaemonProcess) -> None:
         assert MODERN in said["supportedVersions"]
         # As in the other era: a client that expects news of the lists would wait for what never comes.
         flags = {name: each["listChanged"] for name, each in said["capabilities"].items() if "listChanged" in each}
-        assert flags == {"prompts": False, "resources": False, "tools": False}
+        assert flags == {"events": False, "prompts": False, "resources": False, "tools": False}
         params = {"name": "inbound_queue_stats", "arguments": {}, "_meta": meta(name)}
         assert agent.request("tools/call", params)["result"]["isError"] is False
         (session,) = sessions(daemon, name)

@@ -17,7 +17,7 @@ from harken.hosts.host import GENERIC, Host
 from harken.hosts.registry import host_named, hosts
 from harken.sessions.proof import CallLog
 from harken.testing import DaemonProcess, EdgeClient
-from harken.verbs.verb import AgentTool, ToolAnswer, ToolCall, result_of
+from harken.verbs.verb import AgentTool, Arguments, CallContext, ToolAnswer, ToolCall, Verb, result_of
 from tests.inbox.tasks_rig import OWNER, open_workshop
 from tests.mcp.call_rig import called
 from tests.mcp.rig import Connect, fresh_name, ids, send, standing, until_waiting
@@ -202,7 +202,13 @@ async def _everything(call: ToolCall, _arguments: Nothing) -> ToolAnswer:
     return ToolAnswer([offer.message.text for offer in pulled.offers], pulled.remaining)
 
 
-EVERYTHING = AgentTool(name="everything", title="", description="", arguments=Nothing, run=_everything)
+async def _as_verb(_context: CallContext, _arguments: Arguments) -> object:
+    """Nobody calls it so."""
+    raise AssertionError
+
+
+TOOL = AgentTool(name="everything", title="", description="", arguments=Nothing, run=_everything)
+EVERYTHING = Verb("everything", Arguments, _as_verb, TOOL)
 
 
 async def test_result_that_is_too_large_is_refused_and_taken_back(tmp_path: Path) -> None:

@@ -39,7 +39,9 @@ def test_what_the_server_says_of_itself(connect: Connect) -> None:
     del said["serverInfo"]["version"]
     assert said == {
         "capabilities": {
+            "events": {"listChanged": False},
             "experimental": {"claude/channel": {}},
+            "extensions": {"io.modelcontextprotocol/events": {"listChanged": False}},
             "logging": {},
             "prompts": {"listChanged": False},
             "resources": {"listChanged": False, "subscribe": True},

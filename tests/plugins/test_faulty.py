@@ -129,6 +129,37 @@ def test_source_that_fails_disturbs_no_other(rig: PluginRig) -> None:
     assert sources(rig)["good"]["state"] == "listening"
 
 
+def test_source_that_answers_with_anything_is_refused(rig: PluginRig) -> None:
+    """It fails where its package can be named: later everything that asks all sources would fail with it."""
+    rig.ok("up")
+    for at in ("name", "address", "sender", "feeds", "health", "doors"):
+        write(rig, failing(f"wrong {at}"))
+        with pytest.raises(HarkenError, match=r"The source bad has failed: TypeError: .*of no use"):
+            rig.ask("reload")
+        assert set(sources(rig)) == {"good"}
+
+
+def test_source_that_answers_with_anything_later_is_named(rig: PluginRig) -> None:
+    """It was good when it was made; all others go on, and it can be taken out."""
+    rig.ok("up")
+    for at in ("address", "feeds", "health", "reason"):
+        reload(rig, failing(f"later {at}"))
+        found = sources(rig)
+        assert (found["bad"]["state"], found["good"]["state"]) == ("needs person", "listening")
+        assert "The source bad has failed: " in found["bad"]["reason"]
+        reload(rig, GOOD)
+        assert set(sources(rig)) == {"good"}
+
+
+def test_source_speaks_for_no_other(rig: PluginRig) -> None:
+    """What comes from this machine is trusted like you: a source that copies a name from outside must not be that."""
+    rig.ok("up")
+    reload(rig, failing("wrong draft"))
+    bad = until(lambda: (bad := sources(rig)["bad"])["state"] == "retrying" and bad, "it is told", SECONDS)
+    assert "'local'" in bad["reason"]
+    assert rig.json("list")["messages"] == []
+
+
 def test_daemon_starts_with_a_source_that_fails(rig: PluginRig) -> None:
     """One package's fault is no reason to take no mail at all."""
     write(rig, failing("make"))

@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from tests.store.postgres_server import PostgresServer, own_server
 
 __all__ = ["no_runtime_folder"]
 
+UPSTREAM: Final = Path(__file__).with_name("upstream")
 SESAME: Final = "open-sesame-4711"
 VARIABLE: Final = "HARKEN_DATABASE_PASSWORD"
 
@@ -29,6 +30,14 @@ def server() -> Iterator[PostgresServer]:
     """A server that asks for a password."""
     with own_server(SESAME) as server:
         yield server
+
+
+@pytest.fixture(scope="package")
+def turnstiles() -> Iterator[DaemonStarter]:
+    """Starts daemons that have the source of `upstream` too."""
+    starter = DaemonStarter({"PYTHONPATH": str(UPSTREAM)})
+    yield starter
+    starter.close()
 
 
 @dataclass(slots=True)
@@ -69,12 +78,21 @@ class Machines:
         self._stack.close()
 
 
+@contextmanager
+def some_machines(starter: DaemonStarter, server: PostgresServer) -> Iterator[Machines]:
+    """Have machines on a store of their own."""
+    folder = Path(tempfile.mkdtemp(prefix="harken-"))
+    found = Machines(starter, folder, server.url, f"m_{folder.name[7:].lower()}")
+    try:
+        yield found
+    finally:
+        found.close()
+        end_all_naming(folder)
+        shutil.rmtree(folder)
+
+
 @pytest.fixture
 def machines(starter: DaemonStarter, server: PostgresServer) -> Iterator[Machines]:
     """Machines on a store of their own."""
-    folder = Path(tempfile.mkdtemp(prefix="harken-"))
-    found = Machines(starter, folder, server.url, f"m_{folder.name[7:].lower()}")
-    yield found
-    found.close()
-    end_all_naming(folder)
-    shutil.rmtree(folder)
+    with some_machines(starter, server) as found:
+        yield found

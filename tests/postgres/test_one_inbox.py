@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
+from harken.config.home import Home
 from tests.loss.rig import CALL_HELLO, Served, Wire, error_of, export, journal_lines, received, texts, until
 from tests.postgres.conftest import SESAME, Machines
 from tests.store.postgres_server import PostgresServer
 
+COPY_SECONDS: Final = 60.0
 HARKEN: Final = (sys.executable, "-m", "harken")
 
 
@@ -58,11 +61,31 @@ def test_a_server_that_is_away_is_waited_for(machines: Machines, server: Postgre
         late = machines.start("late")
         error = error_of(late, "status")
         assert (error["code"], "PostgreSQL does not answer" in error["message"]) == ("unavailable", True)
+        ports = [Home(late.home).port_file.read_text()]
     finally:
         server.start()
     until(lambda: is_served(late), "the store is there")
+    # Others know it: webhooks, bookmarks, what is connected.
+    assert ports == [Home(late.home).port_file.read_text()]
     late.call("send", text="after")
     assert texts(export(here, "inbox")) == ["before", "after"]
+
+
+def test_a_copy_of_a_home_is_told_of(machines: Machines) -> None:
+    """Two daemons with one id take each other's leases and sessions for their own; nobody else would notice."""
+    first = machines.start("first")
+    first.stop()
+    home = machines.home("copy")
+    for name in ("daemon-id", "store.json"):
+        shutil.copy(first.home / name, home / name)
+    first.start()
+    with machines.starter.daemon(home) as copy:
+        copy.start()
+        said = until(
+            lambda: copy.call("status")["daemon"]["parked_loops"].get("neighbours"), "it is told", COPY_SECONDS
+        )
+        assert "A daemon on first has the same id as this one: one of the two homes is a copy." in said
+        assert first.call("status")["daemon"]["parked_loops"] == {}
 
 
 def test_the_password_is_nowhere(machines: Machines) -> None:

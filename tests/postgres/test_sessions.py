@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 from tests.hooks.rig import CLAUDE, DaemonFixture
 from tests.hooks.test_wakes import bell_of
 from tests.loss.rig import Json, until

@@ -1,33 +1,43 @@
-"""Three daemons on one PostgreSQL while everything goes wrong: nothing is lost, doubled, or done by two at once."""
+"""Three daemons on one PostgreSQL while everything goes wrong: nothing is lost, doubled, or done by two at once.
+
+`SOAK_KILLS` says how many kills of daemons the long run has, with one of the server for every five of them, and
+`SOAK_SEED` which: a failure names both.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import secrets
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import pytest
 
 from harken.testing import EdgeClient, edge_command
 from tests.loss.rig import CALL_HELLO, Chance, DaemonStarter, Json, Served, Wire, export, texts, until
 from tests.loss.test_random_kills import as_given
-from tests.postgres.conftest import Machines
+from tests.postgres.conftest import some_machines
 from tests.postgres.proxy import BadWay
 from tests.store.postgres_server import PostgresServer
 
 NAMES: Final = ("alpha", "beta", "gamma")
 MAILBOXES: Final = ("inbox", "project:loss")
 SEED: Final = 20_261_118
+KILLS: Final = 100
+KILLS_OF_A_STORM: Final = 50  # then another one begins: what is kept grows, and so does the time to look at it
+KILLS_PER_CRASH: Final = 5
+HIGHEST_SEED: Final = 1_000_000
 LONG_SECONDS: Final = 40.0
 DELAY_SECONDS: Final = 0.005  # of each packet: a transaction has dozens
 SOURCE: Final = "board"
-UPSTREAM: Final = Path(__file__).with_name("upstream")
 
 
 def ask(daemon: Served, method: str, **params: object) -> Json:
@@ -108,8 +118,20 @@ class Party:
             until(is_given, "all is delivered", LONG_SECONDS)
         except AssertionError as exc:
             raise AssertionError(
-                f"{self.name} lacks {len(missing)} of {len(wanted)}: {sorted(missing)[:20]}; last {self.given[-5:]}"
+                f"{self.name} lacks {len(missing)} of {len(wanted)}: {sorted(missing)[:20]}; last {self.given[-5:]}; "
+                f"what the store says of one: {self.history(min(missing))}"
             ) from exc
+
+    def around(self, *texts: str) -> list[tuple[str, bool]]:
+        """Return what the reader was given about the time when it was given some texts."""
+        places = [place for place, (text, _) in enumerate(self.given) if text in texts]
+        return self.given[max(min(places) - 5, 0) : max(places) + 5]
+
+    def history(self, text: str) -> Json:
+        """Return what the store says of a message: its record, and the events about it."""
+        found = [each for name in MAILBOXES for each in export(self.daemon, name) if texts([each]) == [text]]
+        events = insist(self.daemon, "journal", limit=10_000)["events"]
+        return found, [event for event in events if any(each["id"] in str(event) for each in found)]
 
 
 @dataclass
@@ -178,44 +200,38 @@ def board(daemon: Served) -> list[Json]:
     return [each for each in export(daemon, "inbox") if each["source"] == SOURCE]
 
 
-def leader(parties: list[Party]) -> Party | None:
-    """Return the party that reads the source."""
-    states = {party.name: ask(party.daemon, "status") for party in parties}
-    found = [
-        party
-        for party in parties
-        if states[party.name] and states[party.name]["daemon"]["sources"][0]["state"] == "listening"
-    ]
-    return found[0] if len(found) == 1 else None
-
-
-@pytest.fixture(scope="module")
-def turnstiles() -> Iterator[DaemonStarter]:
-    """Starts daemons that have the source of `upstream` too."""
-    starter = DaemonStarter({"PYTHONPATH": str(UPSTREAM)})
-    yield starter
-    starter.close()
+Storms: TypeAlias = Callable[[int], AbstractContextManager[Storm]]
+"""Makes storms, each by a seed."""
 
 
 @pytest.fixture
-def storm(machines: Machines, turnstiles: DaemonStarter, server: PostgresServer) -> Iterator[Storm]:
+def storms(turnstiles: DaemonStarter, server: PostgresServer) -> Storms:
     """Three daemons that reach their server by a bad way, with a writer and a reader each."""
-    notes = machines.folder / "notes"
-    notes.mkdir()
-    with BadWay(server.folder / ".s.PGSQL.5432") as way, ExitStack() as stack:
-        machines.starter = turnstiles
+    return partial(storming, turnstiles, server)
+
+
+@contextmanager
+def storming(starter: DaemonStarter, server: PostgresServer, seed: int) -> Iterator[Storm]:
+    """Have three daemons on a new store."""
+    with (
+        BadWay(server.folder / ".s.PGSQL.5432") as way,
+        some_machines(starter, server) as machines,
+        ExitStack() as work,
+    ):
+        notes = machines.folder / "notes"
+        notes.mkdir()
         machines.url = f"postgresql://harken@127.0.0.1:{way.port}/postgres?sslmode=disable"
         projects = f'[projects.loss]\ndirs = ["{Path.cwd()}"]\n'
         source = f'[sources.{SOURCE}]\nkind = "turnstile"\nfolder = "{notes}"\ntrust = "known"\n'
         machines.more = projects + source
         parties = [Party(machines.start(name), notes) for name in NAMES]
         for party in parties:
-            stack.enter_context(running(party.read, party.stop_reading))
+            work.enter_context(running(party.read, party.stop_reading))
         places = {f"reader-{name}" for name in NAMES}
         until(lambda: places <= consumers(parties[0].daemon), "every reader is known", LONG_SECONDS)
         for party in parties:
-            stack.enter_context(running(party.write, party.stop_writing))
-        yield Storm(parties, server, way, notes, Chance(SEED))
+            work.enter_context(running(party.write, party.stop_writing))
+        yield Storm(parties, server, way, notes, Chance(seed))
 
 
 def consumers(daemon: Served) -> set[str]:
@@ -268,10 +284,46 @@ def check_given(party: Party, stored: dict[str, list[str]]) -> None:
             firsts.append(text)
         seen.add(text)
     for mailbox, found in stored.items():
-        assert [text for text in firsts if text in set(found)] == found, f"{mailbox} was given out of order"
+        given = [text for text in firsts if text in set(found)]
+        early = next(((was, wanted) for was, wanted in zip(given, found, strict=True) if was != wanted), None)
+        assert early is None, (
+            f"{party.name} was given {early[0]} of {mailbox} before {early[1]}; "
+            f"what it was given: {party.around(*early)}; what the store says: {[party.history(text) for text in early]}"
+        )
 
 
-def test_nothing_is_lost_or_doubled_on_three_machines(storm: Storm) -> None:
+def account(storm: Storm) -> str:
+    """Return what a storm came to, in numbers: each reader is to be given everything that is stored."""
+    accepted = {text for party in storm.parties for text in party.accepted}
+    given = [text for party in storm.parties for text, _ in party.given]
+    repeats = sum(is_repeat for party in storm.parties for _, is_repeat in party.given)
+    lost = sum(len(accepted - {text for text, _ in party.given}) for party in storm.parties)
+    return (
+        f"{len(accepted)} messages accepted, {next(storm.said) - 1} notes read, {len(storm.answered)} answered; "
+        f"{len(given)} deliveries to {len(storm.parties)} readers, {repeats} of them marked as repeats; {lost} lost"
+    )
+
+
+def test_nothing_is_lost_or_doubled_on_three_machines(storms: Storms) -> None:
     """The one promise holds for all machines together, whichever of them dies, and while the server does."""
-    storm.rage(kills=5, crashes=1)
-    check(storm)
+    with storms(SEED) as storm:
+        storm.rage(kills=5, crashes=1)
+        check(storm)
+
+
+@pytest.mark.soak
+def test_nothing_is_lost_or_doubled_in_a_long_storm(storms: Storms, capsys: pytest.CaptureFixture[str]) -> None:
+    """What goes wrong once in a hundred times goes wrong for somebody every day."""
+    seed = int(os.environ.get("SOAK_SEED") or secrets.randbelow(HIGHEST_SEED))
+    kills = int(os.environ.get("SOAK_KILLS") or KILLS)
+    for start in range(0, kills, KILLS_OF_A_STORM):
+        some = min(kills - start, KILLS_OF_A_STORM)
+        with capsys.disabled():
+            sys.stdout.write(f"\nSOAK_SEED={seed} SOAK_KILLS={kills}: {start} of them\n")
+            sys.stdout.flush()
+        with storms(seed + start) as storm:
+            storm.rage(kills=some, crashes=-(-some // KILLS_PER_CRASH))
+            check(storm)
+            with capsys.disabled():
+                sys.stdout.write(f"{account(storm)}\n")
+                sys.stdout.flush()

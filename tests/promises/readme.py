@@ -130,7 +130,11 @@ _PROMISES: Final = (
         "test_message_can_be_sent_with_the_token",
         "test_what_an_agents_shell_sends_has_the_agents_id",
     ),
-    held("[MCP servers]", "test_what_a_server_announces_becomes_mail"),
+    held(
+        "[MCP servers and their events]",
+        "test_what_a_server_announces_becomes_mail",
+        "test_events_arrive_and_a_broken_stream_goes_on_at_its_cursor",
+    ),
     held(
         "Teams and Outlook",
         "test_a_chat_message_arrives_after_the_sign_in_and_is_answered_once",
@@ -143,6 +147,12 @@ _PROMISES: Final = (
         "each connected with one command: messages between tool calls, with prompts, and as a wake-up when idle",
         "test_every_surface_of_a_connected_host_is_proven",
         "test_what_is_called_seen_was_on_the_wire",
+    ),
+    held(
+        "[answering what opencode and Claude Code ask]",
+        "test_allowed_elsewhere_runs_and_is_called_obeyed_by_evidence",
+        "test_command_line_shows_it_whole_and_answers",
+        "test_page_shows_everything_that_is_asked_and_takes_the_answer",
     ),
     held("that notify you", "test_rule_that_tells_makes_one_toast_with_the_text"),
     held("ask you", "test_a_yes_starts_the_run_and_its_record_tells_everything"),
@@ -187,7 +197,9 @@ _PROMISES: Final = (
         "test_first_matching_route_wins_and_none_means_inbox",
         "test_a_session_reads_the_mailbox_of_the_project_in_which_it_works",
     ),
-    held("SQLite on Linux", "test_store_agrees_with_the_model", "test_killed_process_keeps_its_promises"),
+    held("SQLite, or [PostgreSQL]", "test_store_agrees_with_the_model", "test_killed_process_keeps_its_promises"),
+    held("that the daemons of several machines share", "test_two_machines_have_one_inbox_and_a_journal_each"),
+    held("that join without a database", "test_machine_joins_works_and_leaves"),
 )
 
 README: Final = PromisePage(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.rules.pattern import MAX_CHARS, PatternFault, PatternSet, compile_pattern
+from harken.rules.match import MAX_PATTERN_CHARS, PatternFault, PatternSet, compile_pattern
 
 TEXT_CHARS: Final = 64_000
 # Each of these takes longer than anyone lives, where a search goes back to try again.
@@ -48,7 +48,7 @@ def test_a_fault_says_at_which_character(text: str, position: int) -> None:
 def test_a_pattern_that_is_too_long_or_too_large_is_refused() -> None:
     """Compiling it would take memory by the gigabyte."""
     with pytest.raises(PatternFault, match="10,001 characters"):
-        compile_pattern("a" * (MAX_CHARS + 1))
+        compile_pattern("a" * (MAX_PATTERN_CHARS + 1))
     with pytest.raises(PatternFault, match="too large"):
         compile_pattern(r"((\pL{100}){10}|x)" * 400)
 
@@ -85,7 +85,7 @@ def test_searched_together_is_as_searched_one_by_one(items: Sequence[str], text:
 def test_nothing_is_printed_about_a_bad_pattern() -> None:
     """The library writes to the terminal by itself; a rule file must not be able to write there."""
     code = (
-        "import json, sys\nfrom harken.rules.pattern import *\n"
+        "import json, sys\nfrom harken.rules.match import *\n"
         "for text in json.loads(sys.argv[1]):\n    try:\n        compile_pattern(text)\n"
         "    except PatternFault:\n        continue\n    raise SystemExit(1)"
     )

@@ -15,8 +15,7 @@ from hypothesis.strategies import SearchStrategy
 
 from harken.hosts.registry import host_names
 from harken.rules.fields import KEYS
-from harken.rules.load import InvalidRules, RuleFault, load
-from harken.rules.schema import json_schema
+from harken.rules.load import InvalidRules, RuleFault, json_schema, load
 from tests.examples import examples
 
 PUBLISHED: Final = Path(__file__).parents[2] / "docs" / "reference" / "triggers.schema.json"

@@ -19,10 +19,10 @@ import anyio
 import anyio.to_thread
 
 from harken.automation import Action, Mode, Order, Outcome, RuleVerdict, Run, RunId, RunState
-from harken.clock import SystemClock
+from harken.clock import Clock, SystemClock
 from harken.daemon.supervisor import contain
 from harken.errors import Forbidden, Unavailable
-from harken.git.repository import file_starts_nothing
+from harken.git import file_starts_nothing
 from harken.hosts.run_environment import held_paths
 from harken.model import Attention, MessageId, Sender
 from harken.runs.folders import RunFolders
@@ -291,7 +291,9 @@ def places(folder: Path) -> RunPlaces:
 
 
 @asynccontextmanager
-async def running(folder: Path, *sandboxes: StandIn, home: Path | None = None) -> AsyncIterator[Rig]:
+async def running(
+    folder: Path, *sandboxes: StandIn, home: Path | None = None, clock: Clock | None = None
+) -> AsyncIterator[Rig]:
     """Run a runner, for a person with a home."""
     environ = {"PATH": str(Path(sys.executable).parent) + ":/usr/bin:/bin", "HOME": str(home or "/nowhere")}
     async with open_store(folder / "harken.db", SystemClock()) as store, anyio.create_task_group() as tasks:
@@ -300,7 +302,7 @@ async def running(folder: Path, *sandboxes: StandIn, home: Path | None = None) -
             store,
             HostChooser(lambda: sandboxes or (StandIn(),), _no_server, environ),
             places(folder),
-            SystemClock(),
+            clock or SystemClock(),
             environ=environ,
             registry=noted,
             answer=noted.answer,

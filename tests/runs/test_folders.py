@@ -22,12 +22,11 @@ import pytest
 
 from harken.automation import ActionId, ChangeKind, FileChange, FolderChanges, Run, RunId, RunState
 from harken.clock import SystemClock
-from harken.git.repository import file_starts_nothing
+from harken.git import file_starts_nothing
 from harken.hosts.run_environment import held_paths
 from harken.model import MessageId
 from harken.runs.folders import RunFolders
-from harken.runs.snapshot import opened_top
-from harken.runs.tree import look_through
+from harken.runs.snapshot import look_through, opened_top
 from tests.runs.rig import Rig, StandIn, places, running
 from tests.runs.test_runner import appeared, mode_of
 
@@ -416,10 +415,10 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from harken.hosts.run_environment import held_paths
-from harken.git.repository import file_starts_nothing
+from harken.git import file_starts_nothing
 from harken.runs.folders import RunFolders
 from harken.runs.snapshot import opened_top
-from harken.runs.tree import look_through
+from harken.runs.snapshot import look_through
 from tests.runs.test_folders import edit_run
 
 def stop(event, args):

@@ -14,6 +14,8 @@ import pytest
 from harken.automation import Action, ActionState, RunState
 from harken.daemon.callers import run_of
 from harken.errors import Conflict
+from harken.runs.runner import TRIED_AGAIN_AFTER
+from harken.testing.clock import FakeClock
 from tests.loss.rig import until
 from tests.runs.rig import Disk, Rig, StandIn, Wish, places, running
 
@@ -387,3 +389,21 @@ async def test_answer_is_sent_back_where_the_rule_says_so(tmp_path: Path) -> Non
         await rig.ended(await rig.ask("answer=quiet"))
         await rig.ended(await rig.ask("answer=half exit=1", has_reply=True))
         assert rig.noted.answers == [run.id]
+
+
+async def test_agent_without_a_sign_in_is_tried_again_by_rules_once_an_hour(tmp_path: Path) -> None:
+    """A sign-in in a keychain changes no file: without another try, its rules would never run again."""
+    clock = FakeClock()
+    async with running(tmp_path, clock=clock) as rig:
+        assert (await rig.ended(await rig.by_rule("stderr=401 exit=1"))).state is RunState.FAILED
+        [held] = rig.runner.held()
+        clock.advance(TRIED_AGAIN_AFTER.total_seconds())
+        assert (await rig.ended(await rig.by_rule("stderr=401 exit=1"))).state is RunState.FAILED
+        assert rig.runner.held() == [held], "it is the same occasion"
+        waiting = await rig.by_rule("answer=x")
+        await rig.ended(await rig.ask("stderr=no exit=1"))
+        assert (await rig.store.actions.get(waiting.id)).state is ActionState.QUEUED
+        clock.advance(TRIED_AGAIN_AFTER.total_seconds())
+        await rig.ask("answer=y")  # now the runner looks
+        assert (await rig.ended(waiting)).state is RunState.DONE
+        assert rig.runner.held() == []

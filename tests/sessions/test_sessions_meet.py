@@ -221,9 +221,9 @@ def test_a_call_without_a_name_is_of_the_conversation_that_was_active_last(room:
     room.edge(OPENCODE)
     first = room.hook(OPENCODE, "a")
     second = room.hook(OPENCODE, "b")
-    assert room.sessions.of_process("opencode", PID) is second
+    assert room.sessions.of_process(first) is second
     room.hook(OPENCODE, "a")
-    assert room.sessions.of_process("opencode", PID) is first
+    assert room.sessions.of_process(first) is first
 
 
 # -- Codex: one connection per thread, none of which says whose it is ----------------------------------------------

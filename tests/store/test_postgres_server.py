@@ -18,6 +18,7 @@ import pytest
 from harken.clock import ServerClock
 from harken.errors import Unavailable, UserError
 from harken.model import INBOX
+from harken.store.contract.messages import Filter
 from harken.store.postgres.connection import CONNECT, SETTINGS, PostgresConnection, PostgresTarget, connect, migrations
 from harken.store.postgres.store import open_store
 from harken.store.sql.transaction import encode_json
@@ -25,7 +26,7 @@ from harken.store.sqlite.connection import migrations as sqlite_migrations
 from harken.testing import FakeClock
 from tests.contracts.store_suite import LEASE_SECONDS, READER, SECOND, fill, texts
 from tests.contracts.two_openers import Rings
-from tests.store.postgres_server import SchemaPool, fresh, schemas
+from tests.store.postgres_server import SchemaPool, fresh, own_server, schemas
 
 __all__ = ["fresh", "schemas"]  # fixtures
 
@@ -117,9 +118,9 @@ def columns_of(target: PostgresTarget) -> set[tuple[str, str]]:
         return {(table, column) for table, column in connection.execute(COLUMNS, (target.schema,))}
 
 
-def cut_all(pool: SchemaPool) -> None:
-    """End every connection of stores."""
-    with closing(connect(PostgresTarget(pool.url))) as connection:
+def cut_all(target: PostgresTarget) -> None:
+    """End every connection of stores on a server, which must be ours alone."""
+    with closing(connect(target)) as connection:
         connection.execute(OTHERS)
 
 
@@ -162,6 +163,18 @@ async def test_daemons_that_start_together_make_one_schema(fresh: SchemaPool, tm
     assert sorted(opened) == [0, 1, 2, 3]
 
 
+async def test_a_text_of_too_many_words_does_not_hold_up_the_index(fresh: SchemaPool, tmp_path: Path) -> None:
+    """The server bounds a list of words, and those of a text may be longer than it is: what follows must be found."""
+    words = ("".join(chr(0x3300 + (at * each + each // 87) % 87) for at in range(40)) for each in range(4_860))
+    long = f"begin {' '.join(words)}"
+    async with open_store(fresh.target_of(tmp_path), FakeClock(), daemon="a") as store:
+        await fill(store, long, "after it")
+        while await store.messages.index(100):
+            pass
+        assert [each.text for each in await store.messages.search("after", Filter(), 5)] == ["after it"]
+        assert len(await store.messages.search("begin", Filter(), 5)) == 1
+
+
 async def test_a_newer_schema_is_refused(fresh: SchemaPool, tmp_path: Path) -> None:
     """An older Harken would write rows that the newer one takes for something else."""
     target, newest = fresh.target_of(tmp_path), migrations()[-1][0]
@@ -175,6 +188,22 @@ async def test_a_newer_schema_is_refused(fresh: SchemaPool, tmp_path: Path) -> N
                     pass
         finally:
             connection.execute("UPDATE schema_version SET version = version - 1")
+
+
+async def test_a_daemon_writes_nothing_into_a_schema_that_became_newer(fresh: SchemaPool, tmp_path: Path) -> None:
+    """Machines are updated one after the other: what an old daemon stored meanwhile would be as the new one left it."""
+    target, newest = fresh.target_of(tmp_path), migrations()[-1][0]
+    async with open_store(target, FakeClock(), daemon="a") as store:
+        await fill(store, "before")
+        with closing(connect(target)) as connection:
+            connection.execute("UPDATE schema_version SET version = version + 1")
+            try:
+                with pytest.raises(UserError, match=f"has schema {newest + 1}, this Harken supports {newest}"):
+                    await fill(store, "meanwhile")
+            finally:
+                connection.execute("UPDATE schema_version SET version = version - 1")
+        await fill(store, "after")
+        assert await texts(store) == ["before", "after"]
 
 
 def test_a_list_holds_any_text(fresh: SchemaPool, tmp_path: Path) -> None:
@@ -195,13 +224,20 @@ def test_every_connection_has_its_bounds(fresh: SchemaPool) -> None:
         assert {name: given[name] for name in CONNECT} == {name: f"{value}" for name, value in CONNECT.items()}
 
 
-async def test_connections_that_are_cut_are_opened_again(fresh: SchemaPool, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def own_target() -> Iterator[PostgresTarget]:
+    """A store on a server that nobody else uses."""
+    with own_server() as server:
+        yield PostgresTarget(server.url)
+
+
+async def test_connections_that_are_cut_are_opened_again(own_target: PostgresTarget) -> None:
     """A server is restarted, a network breaks: nobody should have to restart the daemons."""
-    target, clock, rings = fresh.target_of(tmp_path), FakeClock(), Rings()
+    target, clock, rings = own_target, FakeClock(), Rings()
     async with open_store(target, clock, daemon="a") as first, open_store(target, clock, daemon="b") as second:
         await fill(first, "one")
         assert await texts(second) == ["one"]
-        cut_all(fresh)
+        cut_all(target)
         await fill(first, "two")
         assert await texts(second) == ["one", "two"]
         with second.changes.listen(rings):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harken.model import INBOX, WATCH, Consumer, Mailbox, SenderRule, Task, TaskId, Trust
+from harken.model import INBOX, WATCH, ApprovalChoice, Consumer, Mailbox, SenderRule, Task, TaskId, Trust
 from harken.store.contract import Store
 from harken.store.contract.conversations import ConversationState, Triage
 from harken.store.contract.messages import Checkpoint
@@ -24,6 +24,7 @@ from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import prepare_file
 from harken.store.sqlite.rebuild import Rebuild, RebuildReport
 from harken.testing import FakeClock
+from tests.contracts.approvals import PATIENCE, answer_to, request_of
 from tests.contracts.rules import run_of, settle, verdict
 from tests.contracts.store_suite import (
     AGENT,
@@ -58,6 +59,7 @@ TABLES = {
     "rule_counts": "SELECT * FROM rule_counts",
     "actions": "SELECT n, id, rule, mode, message, state, created_at, decided_by, reason, run FROM actions",
     "runs": "SELECT n, id, action, rule, message, agent, state, started_at, ended_at, exit_code, reason FROM runs",
+    "approvals": "SELECT * FROM approvals",
     "events": "SELECT * FROM events",
     "channels": "SELECT * FROM channels",
     "conversations": "SELECT * FROM conversations",
@@ -103,9 +105,28 @@ async def correspond(store: Store, clock: FakeClock) -> None:
     await store.outbox.add(third.id, "waits", author="agent", consumer=AGENT)
 
 
+async def approve(store: Store, clock: FakeClock) -> None:
+    """Let hosts ask, and approvals take every step."""
+    asked = [await store.approvals.ask(request_of(f"{number}"), PATIENCE) for number in range(5)]
+    await store.approvals.show(asked[0].id, "page")
+    await store.approvals.answer(answer_to(asked[0]))
+    clock.advance(1)
+    await store.approvals.obey(asked[0].id, "its record")
+    await store.approvals.answer(replace(answer_to(asked[1], ApprovalChoice.NO), reason="no"))
+    await store.approvals.withdraw(asked[2].id, "its host is gone")
+    await store.approvals.answer(answer_to(asked[3]))
+    await store.approvals.withdraw(asked[3].id, "its host is gone")
+    clock.advance(PATIENCE.total_seconds())
+    await store.approvals.expire()
+    await store.approvals.ask(request_of("open"), PATIENCE)
+
+
 async def decide(store: Store, clock: FakeClock) -> None:
-    """Let people decide about senders, mutes, tasks and rules."""
+    """Let people decide about senders, mutes, tasks, rules and approvals."""
+    await approve(store, clock)
     await store.people.set_sender(SenderRule("mail", "eve@example.org", Trust.KNOWN))
+    await store.people.set_sender(SenderRule("mail", "tom@example.org", Trust.UNKNOWN))
+    await store.people.forget_sender("mail", "tom@example.org")
     await store.people.set_mute(Mute("channel", "dev", clock.now() + timedelta(hours=1)), is_on=True)
     await store.people.set_mute(Mute("channel", "ops", None), is_on=True)
     await store.people.set_mute(Mute("channel", "ops", None), is_on=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from harken.store.sqlite.connection import connect, migrations
 from harken.testing import FakeClock
 from tests.contracts.rules import FIRST, ORDER, WINDOW, run_of, say, settle, verdict
 from tests.contracts.store_suite import new_message, texts
+from tests.cost import Ask, steps_of
 from tests.store.automation_crash_child import ACTS, ASKS, MODES, STEPS, TELLS, live, steps
 from tests.store.conftest import Storyteller
 
@@ -38,8 +39,6 @@ INSERT INTO messages (id, mailbox, seq, received_at, source, channel, conversati
     priority, sender_id, sender_name, upstream_id, meta, text)
 VALUES (?, 'inbox', ?, 5000000, 'teams', 'c', '', '', 'message', 'known', 'wake', 'normal', 'ann', '', '', '{}', ?)
 """
-
-Ask = Callable[[sqlite3.Connection], object]
 
 
 def expected_states(done: set[str]) -> dict[str, ActionState]:
@@ -168,24 +167,6 @@ READS: Final[Mapping[str, Ask]] = {
     "what ended": lambda db: runs.newest(db, is_running=False, message=None, limit=20),
     "runs of a message": lambda db: runs.newest(db, is_running=None, message=newest_messages(db)[0], limit=20),
 }
-
-
-def steps_of(path: Path, ask: Ask) -> int:
-    """Return how many steps SQLite takes for a read."""
-    counted = 0
-
-    def count() -> int:
-        nonlocal counted
-        counted += 1
-        return 0
-
-    with closing(connect(str(path))) as connection:
-        connection.execute(
-            "SELECT 1 FROM messages"
-        )  # a connection reads the schema once, and that is not what is asked
-        connection.set_progress_handler(count, 1)
-        ask(connection)
-    return counted
 
 
 async def test_reading_costs_what_is_told_and_not_what_happened_before(tmp_path: Path) -> None:

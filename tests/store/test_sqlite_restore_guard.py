@@ -10,12 +10,14 @@ import pytest
 
 from harken.automation import Action, ActionState
 from harken.errors import Conflict
+from harken.model import ApprovalState
 from harken.store.sql import actions
 from harken.store.sql.transaction import Transaction
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect
 from harken.store.sqlite.snapshot import hold
 from harken.testing import FakeClock
+from tests.contracts.approvals import PATIENCE, answer_to, request_of
 from tests.contracts.rules import ORDER, ask, say
 
 
@@ -39,6 +41,21 @@ async def test_only_a_question_is_withdrawn(tmp_path: Path) -> None:
         with pytest.raises(Conflict, match="is expired already"):
             actions.withdraw(tx, asked.id, "again")
         assert actions.find_exactly(connection, asked.id).reason == "over"
+
+
+async def test_no_approval_of_a_copy_can_be_answered_or_obeyed(tmp_path: Path) -> None:
+    """Its host has decided by itself since: an answer that counted now would allow something else."""
+    database = tmp_path / "harken.db"
+    async with open_store(database, FakeClock()) as store:
+        asked = [await store.approvals.ask(request_of(f"{number}"), PATIENCE) for number in range(2)]
+        await store.approvals.answer(answer_to(asked[0]))
+    for _ in range(2):
+        hold(database)
+    async with open_store(database, FakeClock()) as store:
+        found = await store.approvals.list()
+        assert [each.state for each in found] == [ApprovalState.WITHDRAWN] * 2
+        with pytest.raises(Conflict, match="withdrawn"):
+            await store.approvals.answer(answer_to(asked[1]))
 
 
 async def test_mail_counts_as_not_judged_only_where_there_are_rules(tmp_path: Path) -> None:

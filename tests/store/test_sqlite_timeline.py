@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from datetime import timedelta
@@ -22,6 +22,7 @@ from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect, migrations
 from harken.testing import FakeClock
 from tests.contracts.store_suite import AGENT, new_message
+from tests.cost import Ask, steps_of
 
 FEW: Final = 1_600
 MANY: Final = 10_000
@@ -37,8 +38,6 @@ INSERT INTO messages (id, mailbox, seq, received_at, source, channel, conversati
     priority, sender_id, sender_name, upstream_id, meta, text)
 VALUES (?, 'inbox', ?, 5000000, 'teams', 'c', '', '', 'message', 'known', 'wake', 'normal', 'ann', '', '', '{}', 'x')
 """
-
-Ask = Callable[[sqlite3.Connection], object]
 
 
 def newest_ids(connection: sqlite3.Connection) -> list[MessageId]:
@@ -76,7 +75,7 @@ READS: Final[Mapping[str, Ask]] = {
     ),
     "unseen of a channel": lambda db: timeline.unseen(db, TimelineScope(channel="c1"), 10**6, 100),
     "messages": lambda db: messages.get_many(db, newest_ids(db)),
-    "ledgers": lambda db: deliveries.ledgers(db, newest_ids(db)),
+    "ledgers": lambda db: deliveries.ledgers(db, newest_ids(db), ""),
     "referring": lambda db: messages.referring(db, newest_ids(db)),
     "replies": lambda db: outbox.of_messages(db, newest_ids(db)),
 }
@@ -108,31 +107,13 @@ async def filled(folder: Path, count: int) -> AsyncIterator[SqlStore]:
         yield store
 
 
-def steps(path: Path, ask: Ask) -> int:
-    """Return how many steps SQLite takes for a read."""
-    counted = 0
-
-    def count() -> int:
-        nonlocal counted
-        counted += 1
-        return 0
-
-    with closing(connect(str(path))) as connection:
-        connection.execute(
-            "SELECT 1 FROM messages"
-        )  # a connection reads the schema once, and that is not what is asked
-        connection.set_progress_handler(count, 1)
-        ask(connection)
-    return counted
-
-
 async def test_a_page_costs_what_it_shows_and_not_what_is_stored(tmp_path: Path) -> None:
     """With years of mail the page must open as on the first day."""
     for count in (FEW, MANY):
         async with filled(tmp_path, count):
             pass
-    few = {name: steps(tmp_path / f"{FEW}.db", ask) for name, ask in READS.items()}
-    many = {name: steps(tmp_path / f"{MANY}.db", ask) for name, ask in READS.items()}
+    few = {name: steps_of(tmp_path / f"{FEW}.db", ask) for name, ask in READS.items()}
+    many = {name: steps_of(tmp_path / f"{MANY}.db", ask) for name, ask in READS.items()}
     dear = {name: (few[name], many[name]) for name in READS if many[name] > few[name] * TOLERANCE}
     assert all(taken > 20 for taken in few.values()), "nothing was read"
     assert dear == {}
@@ -146,7 +127,7 @@ async def test_the_pulse_costs_what_came_in_its_time(tmp_path: Path) -> None:
             await store.messages.append([new_message() for _ in range(500)])
         since = clock.advance(3600)
         await store.messages.append([new_message() for _ in range(10)])
-    taken = steps(tmp_path / "harken.db", lambda db: timeline.activity(db, since, timedelta(hours=1)))
+    taken = steps_of(tmp_path / "harken.db", lambda db: timeline.activity(db, since, timedelta(hours=1)))
     assert 20 < taken < 2_000
 
 
@@ -156,7 +137,7 @@ async def test_what_goes_with_prompts_costs_nothing_of_what_does_not(tmp_path: P
         await store.messages.append([replace(new_message(), attention=Attention.PROMPT) for _ in range(10)])
         for _ in range(10):
             await store.messages.append([new_message() for _ in range(500)])
-    taken = steps(tmp_path / "harken.db", lambda db: timeline.for_prompts(db, [INBOX], 5, MuteFilter()))
+    taken = steps_of(tmp_path / "harken.db", lambda db: timeline.for_prompts(db, [INBOX], 5, MuteFilter()))
     assert 20 < taken < 1_000
 
 

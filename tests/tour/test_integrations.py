@@ -18,10 +18,12 @@ from harken.hosts.hook import Hello
 from harken.hosts.registry import connector
 from harken.inbox.questions import Questions
 from harken.model import Delivery, DeliveryState, Draft, Sender
-from harken.sessions.events import HookMoment
+from harken.processes import LocalOrigin
+from harken.sessions.session import Session
+from harken.sessions.turns import HookMoment
 from harken.sources.source import Batch, Source, SourceHealth, SourceState
 from harken.surfaces.composer import HookComposer
-from harken.surfaces.hooks import HookHandler
+from harken.surfaces.hooks import HookHandler, read_record
 from tests.fake_host import fake_host
 from tests.tour.conftest import OWNER, Tour, open_tour
 
@@ -76,16 +78,27 @@ async def test_11_a_source_goes_on_behind_what_was_stored(tour: Tour) -> None:
 async def test_12_a_hook_carries_a_message_and_the_end_of_its_turn_proves_it(tour: Tour) -> None:
     """A host runs a hook with each prompt: what that prints, the model reads, if the turn comes to its end."""
     inbox, clock = tour.daemon.inbox, tour.clock
+
+    async def no_bell(_session: Session) -> str:
+        return ""
+
     composer = HookComposer(inbox, Questions(tour.daemon.store, clock))
     handler = HookHandler(
-        inbox, clock, composer, wakers=lambda *_: (), reading_of=tour.daemon.reading_of, bell_of=lambda _: ""
+        inbox,
+        clock,
+        composer,
+        wakers=lambda *_: (),
+        reading_of=tour.daemon.reading_of,
+        bell_of=no_bell,
+        read_record=read_record,
+        approvals=tour.daemon.wiring.approvals,
     )
     events = {HookMoment.PROMPT: "UserPromptSubmit", HookMoment.STOP: "Stop"}
 
     async def hear(moment: HookMoment) -> str:
         payload = {"session_id": "s-1", "hook_event_name": events[moment], "prompt_id": "turn 1", "prompt": "go on"}
         hello = Hello(host="claude-code", moment=moment.value, cwd="/w")
-        result = await handler.hear(hello, json.dumps(payload).encode(), pids=())
+        result = await handler.hear(hello, json.dumps(payload).encode(), LocalOrigin())
         handler.confirm(result)  # the hook has printed it
         return result.answer.stdout
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.testing.agent import Json
-from harken.trial import anthropic, google, openai_chat, openai_responses
+from harken.trial import anthropic, google, openai
 from harken.trial.exchange import ConversationTurn, ModelAnswer, ModelCall, ModelRequest, ModelTool
 
 Reader = Callable[[Mapping[str, object]], ModelRequest]
@@ -18,8 +18,8 @@ Writer = Callable[[ModelAnswer, ModelRequest], tuple[str, bytes]]
 
 PROTOCOLS: tuple[tuple[Reader, Writer], ...] = (
     (anthropic.asked, anthropic.answer),
-    (openai_chat.asked, openai_chat.answer),
-    (openai_responses.asked, openai_responses.answer),
+    (openai.chat_asked, openai.chat_answer),
+    (openai.responses_asked, openai.responses_answer),
     (google.asked, google.answer),
 )
 WORDS = (
@@ -88,7 +88,7 @@ def test_chat_requests_are_read_in_order() -> None:
         ],
         "tools": [{"type": "function", "function": {"name": "bash"}}],
     }
-    assert openai_chat.asked(body).turns == (
+    assert openai.chat_asked(body).turns == (
         ConversationTurn("system", "S"),
         ConversationTurn("user", "U\nV"),
         ConversationTurn("call", "bash {}"),
@@ -108,7 +108,7 @@ def test_responses_requests_are_read_in_order() -> None:
         ],
         "tools": [{"type": "namespace", "name": "mcp__harken", "tools": [{"type": "function", "name": "inbox_pull"}]}],
     }
-    asked = openai_responses.asked(body)
+    asked = openai.responses_asked(body)
     assert asked.turns == (
         ConversationTurn("system", "S"),
         ConversationTurn("developer", "D"),
@@ -122,7 +122,7 @@ def test_responses_requests_are_read_in_order() -> None:
 def test_tools_that_are_named_in_the_input_are_offered_too() -> None:
     """For its newest models Codex has no list of tools; without these a conversation looks like a side request."""
     inner = {"type": "namespace", "name": "functions", "tools": [{"type": "custom", "name": "exec"}]}
-    asked = openai_responses.asked({"input": [{"type": "additional_tools", "role": "developer", "tools": [inner]}]})
+    asked = openai.responses_asked({"input": [{"type": "additional_tools", "role": "developer", "tools": [inner]}]})
     assert asked.tools == (ModelTool("exec", namespace="functions", takes_text=True),)
     assert not asked.is_side
 

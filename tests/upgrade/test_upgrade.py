@@ -20,7 +20,7 @@ import pytest
 
 from harken.config.home import Home, ensure
 from harken.errors import Conflict
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 from harken.testing import DaemonProcess, EdgeClient
 from tests.cli.rig import SECONDS, Rig, serving
 from tests.hooks.rig import CLAUDE, KINDS, Conversation, Kind, Printed

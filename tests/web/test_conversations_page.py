@@ -75,6 +75,16 @@ def test_undo_leaves_what_arrived_meanwhile(browser: Browser, daemon: Served) ->
     assert len(browser.page("/conversations").css(".row.is-unread")) == 2
 
 
+def test_what_changed_nothing_has_nothing_to_undo(browser: Browser) -> None:
+    """Done once more from another window: an undo there would bring back "done" after yours brought back the mail."""
+    [anna, _] = refs_of(browser)
+    fields = {"what": "done", "refs": anna}
+    assert back_in(browser.post("/do/triage", fields, is_part=True).text)
+    again = browser.post("/do/triage", fields, is_part=True)
+    assert "1 conversation is done." in again.text
+    assert not LexborHTMLParser(again.text).css("form")
+
+
 def test_two_windows_that_sort_at_once_agree_in_the_end(browser: Browser, daemon: Served) -> None:
     """Each is answered, one of them is last, and neither leaves half."""
     other = Browser(daemon)

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from selectolax.lexbor import LexborHTMLParser
 
+from harken.config.home import Home
 from harken.model import Trust
+from harken.setup.doctor import own_health
 from tests.fake_host import machine_with_host
 from tests.loss.rig import DaemonStarter, Served, until
 from tests.seeded import Asked, seed
@@ -49,6 +52,11 @@ def test_rules_try_an_agent_without_sign_in_once_and_go_on_when_you_have_signed_
             "Nobody is signed in to gemini-cli, so 2 runs wait. Sign in to it",
         )
         assert Browser(daemon).page("/needs").css_first('form[action="/do/rules-again"]') is not None
+        assert daemon.call("rules")["rules"][0]["cannot_run"] == "not signed in"
+        waiting = daemon.call("actions", message=rest[0])["actions"]
+        assert [(each["state"], each["reason"]) for each in waiting] == [("queued", "not signed in to gemini-cli")]
+        unsound = [each for each in own_health(Home(daemon.home)).findings if not each.is_good]
+        assert [each.what for each in unsound] == ["rules can run gemini-cli"]
         sign_in = tmp_path / "user" / ".gemini" / "oauth_creds.json"
         sign_in.parent.mkdir(parents=True)
         sign_in.write_text("{}")
@@ -103,3 +111,45 @@ def test_unknown_sender_who_was_put_away_comes_back_when_they_write_again(daemon
         [newer] = seed(daemon.home, [stranger])
         daemon.start()
         assert [each["ref"] for each in needs(daemon)] == [newer]
+
+
+@pytest.mark.parametrize("decision", ["known", "unknown"])
+def test_undoing_a_decision_about_a_sender_leaves_them_as_they_were(daemon: Served, decision: str) -> None:
+    """To take a refusal back must not let a stranger reach agents, and to take back a yes must not be a no for ever."""
+    stranger = Asked(text="Buy this", sender="Offers@Example.net", source="mail", trust=Trust.UNKNOWN)
+    [ref] = seed(daemon.home, [stranger])
+    with daemon.start():
+        browser = Browser(daemon)
+        told = LexborHTMLParser(browser.post("/do/allow", {"ref": ref, "decision": decision}, is_part=True).text)
+        assert [each["trust"] for each in daemon.call("status")["senders"]] == [decision]
+        assert needs(daemon) == [], "it is decided, however the source spells them"
+        form = {each.attributes["name"] or "": each.attributes["value"] or "" for each in told.css("form input")}
+        assert "as before" in browser.post("/do/allow", form, is_part=True).text
+        assert daemon.call("status")["senders"] == []
+        assert [each["kind"] for each in needs(daemon)] == ["sender"]
+
+
+def test_nobody_is_asked_about_senders_of_a_source_for_whom_all_is_decided(daemon: Served) -> None:
+    """Who has refused everyone of a source does not want to be asked about each of them."""
+    seed(daemon.home, [Asked(text="Buy this", sender="a@example.net", source="mail", trust=Trust.UNKNOWN)])
+    with daemon.start():
+        assert len(needs(daemon)) == 1
+        daemon.call("deny", sender="*", source="mail")
+        assert needs(daemon) == []
+        taken = daemon.call("deny", sender="*", source="mail", is_undone=True)
+        assert taken == {"source": "mail", "sender": "*", "trust": None}
+        assert len(needs(daemon)) == 1
+
+
+def test_sender_is_denied_and_allowed_where_a_message_of_theirs_is_read(daemon: Served) -> None:
+    """The page that makes a pairing code says how to take it back: what was allowed must not be for ever."""
+    [ref] = seed(daemon.home, [Asked(text="Hello", sender="ann@example.org", source="mail")])
+    with daemon.start():
+        browser = Browser(daemon)
+        for decision, offered in (("unknown", "Deny"), ("known", "Allow"), ("unknown", "Deny")):
+            [form] = browser.page(f"/part/message-rules/{ref}").css('form[action="/do/allow"]')
+            fields = {each.attributes["name"] or "": each.attributes["value"] or "" for each in form.css("input")}
+            assert (form.text(strip=True), fields) == (f"{offered} this sender", {"ref": ref, "decision": decision})
+            assert browser.post("/do/allow", fields, is_part=True).status == 200
+        senders = daemon.call("status")["senders"]
+        assert [(each["sender"], each["trust"]) for each in senders] == [("ann@example.org", "unknown")]

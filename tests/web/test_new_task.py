@@ -78,7 +78,7 @@ def test_worktree_that_git_cannot_make_takes_the_task_back(browser: Browser, tmp
     repo = repository(tmp_path / "app")
     (tmp_path / "app.worktrees").write_text("a file where the folder would be")
     page = make(browser, 422, title="Stuck", folder=str(repo))
-    assert "git could not make the worktree" in page.said
+    assert f"{tmp_path / 'app.worktrees'} is not a folder." in page.said
     assert browser.daemon.call("task_list", all=True)["tasks"] == []
     assert "task/stuck" not in git(repo, "branch")
 
@@ -90,3 +90,15 @@ def test_folder_as_it_is_and_hostile_words_stay_words(browser: Browser, tmp_path
     assert page.all("img") == page.all("style") == []
     assert [task["dir"] for task in browser.daemon.call("task_list")["tasks"]] == [str(repo)]
     assert not (tmp_path / "app.worktrees").exists()
+
+
+def test_hints_name_the_fields_of_the_form(browser: Browser, tmp_path: Path) -> None:
+    """Who works in the page has no options of a command: what to do next must be there."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    git(folder, "init", "--quiet")
+    page = make(browser, 422, title="First", folder=str(folder), key="k1")
+    assert "has no commit yet." in page.said
+    assert "Commit something first, or use the folder as it is: “Use the folder as it is”" in page.said
+    page = make(browser, 422, title="First", folder=str(tmp_path), branch="b", key="k2")
+    assert "Leave out “Branch” and “Begins at”." in page.said

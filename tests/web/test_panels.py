@@ -195,6 +195,17 @@ def test_agent_that_reads_nothing_is_shown_with_the_reason(browser: Browser) -> 
         assert "Reads nothing: There is no task 'nowhere'" in browser.page("/sessions").said
 
 
+def test_a_session_says_what_it_is_subscribed_to(browser: Browser) -> None:
+    """The filter is the agent's own text: it is shown as such, and the person sees what the agent is told of."""
+    wanted = {"name": "message.received", "arguments": {"text": HOSTILE}}
+    with EdgeClient(edge_command(browser.daemon.home), name="claude-code") as agent:
+        assert "Subscribed" not in browser.page("/sessions").said
+        agent.request("events/poll", wanted)
+        page = browser.page("/sessions")
+        assert f"Subscribed to message.received by poll (text {HOSTILE}) , told 0." in page.said
+        assert page.all("img") == []
+
+
 def _proven(browser: Browser) -> Page | None:
     page = browser.page("/sessions")
     return page if page.all("li", class_="way way-proven") else None

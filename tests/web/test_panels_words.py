@@ -65,7 +65,9 @@ def test_ways_are_told_apart_by_their_evidence() -> None:
 def test_what_an_agent_was_not_given_leads_to_it() -> None:
     """A number without a way to what it counts is only a worry."""
     left_out = {Mailbox("inbox"): Omission(older=212, surplus=48_932, up_to=49_144)}
-    one, other = cards([claude_session(), claude_session(key=SessionKey("t"))], [], [], {SessionKey("s"): left_out})
+    one, other = cards(
+        [claude_session(), claude_session(key=SessionKey("t"))], [], [], {("", SessionKey("s")): left_out}
+    )
     note = OmissionNote(mailbox="inbox", reasons="48932 too many, 212 older", href="/m/inbox?at=49144")
     assert (one.omissions, other.omissions) == ([note], [])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from selectolax.lexbor import LexborHTMLParser
 
 from tests.loss.rig import Served
 from tests.web.test_page import HOSTILE, Browser
@@ -36,7 +37,7 @@ def test_rule_is_tried_added_and_removed(browser: Browser) -> None:
     values = [filled.css(f"#rule-{each}")[0].attributes["value"] for each in ("name", "server", "channel")]
     assert values == ["alerts", "local", "alerts"]  # another source may have a channel of that name
     tried = browser.post("/do/rule", form | {"act": "try"})
-    assert "It would have fired 1 time for 1 messages" in " ".join(tried.text.split())
+    assert "It would have fired 1 time for 1 message of the last" in " ".join(tried.text.split())
     assert "<script>alert" not in tried.text
     assert names(browser) == []
     assert browser.post("/do/rule", form).headers["location"] == "/rules#rule-alerts"
@@ -76,3 +77,13 @@ def test_muted_sender_can_be_unmuted_by_the_same_button(browser: Browser) -> Non
     assert [each["name"] for each in browser.daemon.call("status")["mutes"]] == ["monitor"]
     assert "Not muted" in browser.post("/do/mute", {"ref": ref, "undo": "1"}, is_part=True).text
     assert browser.daemon.call("status")["mutes"] == []
+
+
+def test_sender_who_is_muted_for_a_while_stays_so(browser: Browser) -> None:
+    """The undo of a mute that changed nothing would end one that you decided on before."""
+    ref = fields(browser)["message"]
+    until = browser.daemon.call("mute", kind="sender", name="monitor", seconds=3600)["until"]
+    told = browser.post("/do/mute", {"ref": ref}, is_part=True)
+    assert "monitor is muted already" in told.text
+    assert not LexborHTMLParser(told.text).css("form")
+    assert [each["until"] for each in browser.daemon.call("status")["mutes"]] == [until]

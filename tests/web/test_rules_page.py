@@ -63,7 +63,7 @@ def test_without_rules_the_page_says_how_to_begin(machine: Machine, tmp_path_fac
         assert '"contentRegex": "(?i)red|fail"' in shown
         assert "harken rules reload && harken rules test --since 7d" in shown
         assert str(daemon.home / "triggers.json") in shown
-        assert "Nothing was run yet" in main_of(fresh.page("/runs"))
+        assert "Nothing has run yet" in main_of(fresh.page("/runs"))
 
 
 def test_each_rule_says_what_it_hears_and_what_came_of_it(browser: Browser) -> None:
@@ -85,7 +85,7 @@ def test_each_rule_says_what_it_hears_and_what_came_of_it(browser: Browser) -> N
     assert "Cannot run: " in words["cannot"]
     assert "fired 0 cannot run 1 never fired" in words["cannot"]
     assert "fired 1 rate limit 1 last fired" in words["back"]
-    assert "0 of 64 places" in said(page, ".standing")
+    assert "0 actions wait, at most 64 can" in said(page, ".standing")
 
 
 def test_question_shows_what_a_yes_is_about_and_is_counted_everywhere(browser: Browser) -> None:

@@ -99,7 +99,7 @@ def _unread(browser: Browser) -> int:
 def test_a_home_without_sources_is_told_how_to_add_one(daemon: Served) -> None:
     """An empty page without a word would look like a fault."""
     page: Page = Browser(daemon.start()).page("/sources")
-    assert "harken source add webhook ci --preset github" in page.said
+    assert "In a terminal: harken source add" in page.said
     assert page.all("a", href="/sources")
 
 

@@ -38,7 +38,10 @@ def test_page_lists_what_waits_with_the_oldest_first(asked: tuple[Browser, list[
     page = browser.page("/waiting")
     assert [item.attributes["id"] for item in page.css(".item")] == ids
     assert _one(page, "#how-much").text() == "2 wait for an answer, oldest 2 h"
-    assert [mark.text(strip=True) for mark in page.css(".open-question .mark")] == ["waits for an answer"] * 2
+    assert [mark.text(strip=True) for mark in page.css(".open-question .mark")] == [
+        "waits for an answer · 2 h",
+        "waits for an answer · 3 min",
+    ]
     assert page.css_first(".item script, .item img, .item style") is None
     assert page.css_first("#composer") is not None
 

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from harken.errors import UserError
-from harken.git.command import VARIABLES
+from harken.git import VARIABLES
 from harken.hosts.run_environment import git_variables
 from harken.runs.tools import Tool, parse_tool
 

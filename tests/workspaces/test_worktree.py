@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from harken.errors import Conflict, NotFound, UserError
-from harken.git.repository import starts_at_checkout
+from harken.git import starts_at_checkout
 from harken.workspaces.worktree import (
     Repository,
+    SpotTaken,
     WorktreeLosses,
     WorktreeSpot,
     add_worktree,
@@ -173,6 +174,25 @@ def test_what_git_had_begun_goes_when_it_fails(tmp_path: Path) -> None:
     assert not (tmp_path / "app.worktrees").exists()
     git(repo, "config", "filter.x.smudge", "cat")
     assert made(repo).path.is_dir()
+
+
+def test_two_who_make_one_at_once_do_not_take_each_others(tmp_path: Path) -> None:
+    """Both found nothing in the way; the one that comes second must not remove what the first has made meanwhile."""
+    repo = repository(tmp_path / "app")
+    first = plan_spot(found(repo), "one", "", "", folder=repo)
+    same_branch = plan_spot(found(repo), "two", first.branch, "", folder=repo)
+    add_worktree(found(repo), first)
+    (first.path / "work").write_text("of the first")
+    with pytest.raises(SpotTaken, match="exists already"):
+        add_worktree(found(repo), first)
+    with pytest.raises(UserError, match="could not make"):
+        add_worktree(found(repo), same_branch)
+    assert (first.path / "work").read_text() == "of the first"
+    assert not same_branch.path.exists()
+    git(first.path, "checkout", "-q", "--detach")
+    with pytest.raises(UserError, match="could not make"):
+        add_worktree(found(repo), same_branch)
+    assert first.branch in heads(repo)
 
 
 def test_git_says_why_a_branch_cannot_be(tmp_path: Path) -> None:

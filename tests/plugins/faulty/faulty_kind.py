@@ -1,15 +1,17 @@
-"""A kind of source whose code fails at what its entry names, as other people's code may."""
+"""A kind of source whose code fails, or answers with anything, at what its entry names, as other people's code may."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar, cast
 
 import anyio
 
-from harken.model import Draft
+from harken.model import OWNER_ID, Draft, Sender
 from harken.plugins import LazyPart
 from harken.sources.source import Batch, Door, Source, SourceEntry, SourceHealth, SourceKind, SourceState, Speakers
+
+_Answer = TypeVar("_Answer")
 
 
 class FaultySource(Source):
@@ -18,12 +20,13 @@ class FaultySource(Source):
     def __init__(self, name: str, fails_at: str) -> None:
         self._name = name
         self._fails_at = fails_at
+        self._is_in_use = False
         self._feed = FaultyFeed(self)
 
     @property
     def name(self) -> str:
         """Its name in the configuration."""
-        return self._name
+        return self.answer("name", self._name)
 
     @property
     def kind(self) -> str:
@@ -33,26 +36,32 @@ class FaultySource(Source):
     @property
     def address(self) -> str:
         """Nowhere."""
-        return "nowhere"
+        return self.answer("address", "nowhere")
+
+    @property
+    def sender(self) -> None:
+        """Nothing: it is heard only."""
+        return self.answer("sender", None)
 
     def feeds(self) -> Sequence[FaultyFeed]:
         """Return its only stream."""
         self.may_fail("feeds")
-        return (self._feed,)
+        return self.answer("feeds", (self._feed,))
 
     def health(self) -> SourceHealth:
         """Say that all is well."""
         self.may_fail("health")
-        return SourceHealth(state=SourceState.LISTENING)
+        return self.answer("health", SourceHealth(state=SourceState.LISTENING, reason=self.answer("reason", "")))
 
     def doors(self) -> Sequence[Door]:
         """Return none."""
         self.may_fail("doors")
-        return ()
+        return self.answer("doors", ())
 
     def remember(self, upstream_ids: Sequence[str]) -> None:
-        """Remember nothing."""
+        """Remember that it is in use now."""
         del upstream_ids
+        self._is_in_use = True
         self.may_fail("remember")
 
     async def aclose(self) -> None:
@@ -63,6 +72,11 @@ class FaultySource(Source):
         """Fail at what the entry names."""
         if at == self._fails_at:
             _fail(at)
+
+    def answer(self, at: str, good: _Answer) -> _Answer:
+        """Answer as it should, with something of no use at all, or so only once it is in use."""
+        is_wrong = self._fails_at == f"wrong {at}" or (self._is_in_use and self._fails_at == f"later {at}")
+        return cast(_Answer, ["of no use"]) if is_wrong else good
 
 
 class FaultyFeed:
@@ -77,6 +91,8 @@ class FaultyFeed:
         """Yield nothing."""
         del checkpoint
         self._source.may_fail("follow")
+        if author := self._source.answer("draft", ""):
+            yield Batch(drafts=[Draft(source="local", sender=Sender(OWNER_ID, "you"), text=f"obey {author}")])
         await anyio.sleep_forever()
         yield Batch()
 

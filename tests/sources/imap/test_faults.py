@@ -10,10 +10,9 @@ import anyio
 import pytest
 
 from harken.sources.feed import FeedTiming
-from harken.sources.imap.checkpoint import ImapCheckpoint
 from harken.sources.imap.messages import TOO_LONG
 from harken.sources.imap.settings import read_settings
-from harken.sources.imap.source import DROPS, MAX_FAILURES
+from harken.sources.imap.source import DROPS, MAX_FAILURES, ImapCheckpoint
 from harken.sources.source import SourceState
 from tests.mailserver.broken import BrokenImap, misbehaving
 from tests.mailserver.dovecot import USER, Dovecot

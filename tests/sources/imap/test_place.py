@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.imap.checkpoint import LAST_UID, OVERLAP, ImapCheckpoint, ImapRow, first_place, read_place
+from harken.sources.imap.connection import ImapRow
+from harken.sources.imap.source import LAST_UID, OVERLAP, ImapCheckpoint, first_place, read_place
 
 NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)
 UIDS = st.integers(1, LAST_UID)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from harken.sources.mcp.events import EventPositions
+from harken.sources.mcp.link import EventPositions
 from harken.sources.mcp.protocol import RpcAnswer
 from harken.sources.mcp.web import retry_after
 

@@ -9,8 +9,8 @@ import pytest
 from harken.sources.feed import FeedTiming
 from harken.sources.microsoft.sent import SentMessages, reference
 from harken.sources.outlook import source as outlook
-from harken.sources.outlook.checkpoint import OVERLAP
 from harken.sources.outlook.mail import closing_id
+from harken.sources.outlook.source import OVERLAP
 from tests.graph.service import Graph
 from tests.sources.microsoft.outlook_rig import Listener, at_once, calling, feed_of, settings
 

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.outlook.checkpoint import (
+from harken.sources.outlook.mail import OutlookRow
+from harken.sources.outlook.source import (
     MAX_KNOWN,
     OVERLAP,
     OutlookCheckpoint,
-    OutlookRow,
     first_place,
     read_place,
 )

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, Voice, payload_text
-from harken.sessions.events import HookEvent, HookMoment
+from harken.sessions.turns import HookEvent, HookMoment
 
 MOMENTS: Final = (HookMoment.START, HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP, HookMoment.END)
 # Magpie marks what hooks say as theirs. What its inbox brings becomes a prompt: to its model that is the user's word.

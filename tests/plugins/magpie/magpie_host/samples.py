@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from harken.hosts.hook import HookSample
-from harken.sessions.events import HookEvent, HookMoment
+from harken.sessions.turns import HookEvent, HookMoment
 
 from .hooks import MOMENTS
 

@@ -1,0 +1,1 @@
+"""Programs elsewhere, which come to the public listener with tokens."""

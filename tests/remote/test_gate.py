@@ -1,0 +1,209 @@
+"""The gate before everything that a token opens: what it lets through, what it refuses, and what that costs others."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import closing
+
+import pytest
+
+from harken.daemon.public import WRONG_MOST
+from harken.daemon.remote import MAX_OPEN, RequestRate, address_of
+from tests.loss.rig import WAIT_SECONDS, until
+from tests.remote.rig import ACCEPT, PublicDaemon
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}},
+}
+
+
+def test_verbs_with_a_token_are_those_of_its_scope(public: PublicDaemon) -> None:
+    """Over HTTP the same refusals as everywhere, with a status that says whether another token would help."""
+    secret = public.token("ci", kind="sender", trust="unknown")
+    status, sent = public.api("send", secret, text="the build is red", sender="Build")
+    assert (status, sent["state"]) == (200, "queued")
+    assert public.call("read", ref=sent["id"])["message"]["sender_id"] == "program:ci"
+    assert public.api("list", secret)[0] == 403
+    assert public.api("send", secret, text="x", to="project:shop")[0] == 403
+    assert public.api("whoami", secret) == (200, {"role": "agent", "consumer": "ci"})
+    assert public.api("nonsense", secret)[0] == 422
+    (listed,) = public.call("token_list")["tokens"]
+    assert (listed["used_from"], listed["state"]) == ("127.0.0.1", "in force")
+
+
+@pytest.mark.parametrize("path", ["/", "/events", "/part/sidebar", "/metrics", "/readyz", "/sign-in", "/static/app.js"])
+def test_page_and_your_own_api_are_not_there(public: PublicDaemon, path: str) -> None:
+    """Neither with your own token nor without one."""
+    own = (public.main.served.home / "token").read_text().strip()
+    assert public.ask(path, own)[0] == public.ask(path)[0] == 404
+    assert public.api("list", own)[0] == 401
+
+
+def test_without_a_token_only_the_health_is_told(public: PublicDaemon) -> None:
+    """And of that no more than that something listens."""
+    assert public.ask("/healthz")[::2] == (200, {"status": "ok"})
+    for path in ("/mcp", "/api/list"):
+        status, headers, _answer = public.ask(path, body=INITIALIZE)
+        assert (status, headers["www-authenticate"]) == (401, "Bearer")
+    secret = public.token()
+    assert public.ask(f"/api/list?token={secret}", body={})[0] == 401
+    assert public.ask("/api/list", f"{secret}x", {})[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Content_Length": "x"}, 400),
+    ],
+)
+def test_foreign_host_and_origin_are_refused(public: PublicDaemon, headers: dict[str, str], status: int) -> None:
+    """A page that you visit cannot use a token that its browser was given for another address."""
+    assert public.ask("/api/list", public.token(), {}, **headers)[0] == status
+
+
+def test_kinds_that_are_no_agents_have_no_mcp(public: PublicDaemon) -> None:
+    """A sender and a phone have the verbs; a machine has its link."""
+    for kind in ("sender", "phone", "machine"):
+        secret = public.token(kind, kind=kind)
+        status = public.ask("/mcp", secret, INITIALIZE, Accept=ACCEPT, Content_Type="application/json")[0]
+        assert status == (401 if kind == "machine" else 403)
+
+
+def test_body_that_is_too_large_is_refused(public: PublicDaemon) -> None:
+    """Of nobody more is held than a bound."""
+    secret, large = public.token(), b'{"text": "' + b"x" * (5 << 20) + b'"}'
+    assert public.ask("/api/send", secret, large)[0] == 413
+    assert public.ask("/mcp", secret, large, Accept=ACCEPT, Content_Type="application/json")[0] == 413
+
+
+def test_wrong_tokens_shut_an_address_out_but_not_those_that_are_known(public: PublicDaemon) -> None:
+    """Guessing is slow and then not heard; who came with a good token before goes on from the same address."""
+    secret = public.token()
+    assert public.api("whoami", secret)[0] == 200
+    threads = [threading.Thread(target=public.api, args=("whoami", f"wrong-{n}")) for n in range(WRONG_MOST)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    status, headers, _answer = public.ask("/api/whoami", "one-more", {})
+    assert (status, headers["retry-after"]) == (429, "60")
+    assert public.api("whoami", secret)[0] == 200
+
+
+def test_revoked_token_ends_a_wait_of_the_api(public: PublicDaemon) -> None:
+    """What is open ends with its token, and is told why."""
+    secret, answers = public.token(), list[int]()
+    waiting = threading.Thread(target=lambda: answers.append(public.api("wait", secret, timeout=50)[0]))
+    waiting.start()
+    until(lambda: _waits(public, secret), "it waits")
+    public.call("token_revoke", name="elsewhere")
+    waiting.join(WAIT_SECONDS)
+    assert answers == [401]
+
+
+def _waits(public: PublicDaemon, secret: str) -> bool:
+    return bool(public.call("token_list")["tokens"][0]["used_at"]) and public.api("whoami", secret)[0] == 200
+
+
+def test_rate_of_a_token_is_bounded() -> None:
+    """A burst, and then as many as come back."""
+    at = [0.0]
+    rate = RequestRate(lambda: at[0])
+    taken = sum(rate.take("t") for _ in range(1_000))
+    assert taken == 200
+    at[0] += 1.0
+    assert sum(rate.take("t") for _ in range(1_000)) == 50
+    assert rate.take("other")
+    assert MAX_OPEN < 200
+
+
+@pytest.mark.parametrize(
+    ("client", "forwarded", "found"),
+    [
+        ("10.0.0.1", "203.0.113.9", "203.0.113.9"),
+        ("10.0.0.1", "198.51.100.1, 203.0.113.9, 10.0.0.1", "203.0.113.9"),
+        ("10.0.0.1", "", "10.0.0.1"),
+        ("192.0.2.7", "203.0.113.9", "192.0.2.7"),
+    ],
+)
+def test_forwarded_address_counts_from_a_named_proxy_alone(client: str, forwarded: str, found: str) -> None:
+    """Anybody can send the header; the last address that the proxy added is the one that it saw."""
+    headers = [(b"x-forwarded-for", forwarded.encode())] if forwarded else []
+    scope = {"type": "http", "client": (client, 1), "headers": headers}
+    assert address_of(scope, {"10.0.0.1"}) == found
+
+
+def test_smuggled_request_is_not_served(public: PublicDaemon) -> None:
+    """Two lengths, or a length and chunks, mean two requests to two parsers: none is answered as good."""
+    secret = public.token()
+    for lines in (
+        "Content-Length: 2\r\nContent-Length: 30",
+        "Content-Length: 2\r\nTransfer-Encoding: chunked",
+    ):
+        with public.main.secure() as sock:
+            sock.settimeout(WAIT_SECONDS)
+            head = f"POST /api/whoami HTTP/1.1\r\nHost: localhost:{public.main.port}\r\n"
+            sock.sendall(f"{head}Authorization: Bearer {secret}\r\n{lines}\r\nConnection: close\r\n\r\n{{}}".encode())
+            answer = b""
+            try:
+                while data := sock.recv(1 << 16):
+                    answer += data
+            except (TimeoutError, OSError):
+                pass
+            assert b" 200 " not in answer
+
+
+def test_secret_is_in_no_log_and_no_list_of_processes(public: PublicDaemon) -> None:
+    """Whatever was asked with it, also what failed."""
+    secret = public.token()
+    public.api("whoami", secret)
+    public.api("nonsense", secret)
+    public.ask("/mcp", secret, b"not json", Accept=ACCEPT, Content_Type="application/json")
+    home = public.main.served.home
+    for path in home.rglob("*"):
+        if path.is_file():
+            assert secret.encode() not in path.read_bytes(), path
+
+
+def test_slow_client_is_no_matter_to_others(public: PublicDaemon) -> None:
+    """Half a request of many connections keeps nobody from the verbs."""
+    secret = public.token()
+    socks: list[socket.socket] = [public.main.secure() for _ in range(10)]
+    try:
+        for sock in socks:
+            sock.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n")
+        assert public.api("whoami", secret)[0] == 200
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def test_connection_is_reused_after_a_refusal(public: PublicDaemon) -> None:
+    """A refusal before the body is read leaves no bytes that would count as another request."""
+    secret = public.token("ci", kind="sender")
+    with closing(public.connection()) as client:
+        for _ in range(2):
+            client.request("POST", "/api/list", b"{}", {"Authorization": f"Bearer {secret}"})
+            answer = client.getresponse()
+            assert (answer.status, bool(answer.read())) == (403, True)
+
+
+def test_session_of_another_token_does_not_exist(public: PublicDaemon) -> None:
+    """Knowing its id is not enough; and a session that is not there is told so."""
+    mine, other = public.token("mine"), public.token("other")
+    said = {"Accept": ACCEPT, "Content_Type": "application/json"}
+    status, headers, _answer = public.ask("/mcp", mine, INITIALIZE, **said)
+    session = headers["mcp-session-id"]
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    assert status == 200
+    assert public.ask("/mcp", other, ping, Mcp_Session_Id=session, **said)[0] == 404
+    assert public.ask("/mcp", mine, ping, Mcp_Session_Id="nothing", **said)[0] == 404
+    assert public.ask("/mcp", mine, ping, Mcp_Session_Id=session, **said)[0] == 200
+    assert public.ask("/mcp", mine, method="DELETE", Mcp_Session_Id=session, **said)[0] == 200
+    assert public.ask("/mcp", mine, ping, Mcp_Session_Id=session, **said)[0] == 404

@@ -1,0 +1,1 @@
+"""Satellites: machines without a store that are joined to a main daemon."""

@@ -1,0 +1,120 @@
+"""What the tests of satellites share: a main daemon that lets other machines in by TLS, and hands to knock with."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from websockets.sync.client import ClientConnection, connect
+
+from harken.config.home import Home
+from harken.config.satellite import JoinRecord, join_home
+from tests.graph.certificate import write_loopback_pair
+from tests.loss.rig import WAIT_SECONDS, Served, until
+from tests.postgres.proxy import BadWay
+
+Json: TypeAlias = Any
+MACHINE_ID: Final = "0123456789abcdef" * 2
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
+@dataclass(slots=True)
+class MainDaemon:
+    """The daemon with the store, and how its public listener is reached."""
+
+    served: Served
+    authority: Path  # whom a machine has to trust
+    port: int = field(default_factory=free_port)
+
+    @property
+    def url(self) -> str:
+        """Its address for other machines."""
+        return f"https://localhost:{self.port}"
+
+    def start(self) -> MainDaemon:
+        """Start it; return when it lets other machines in."""
+        self.served.start()
+        until(lambda: self.served.call("status")["daemon"]["public_url"], "other machines are let in")
+        return self
+
+    def token(self, name: str = "buildbox") -> str:
+        """Make a token for a machine; return its secret."""
+        return str(self.served.call("token_new", name=name, kind="machine")["secret"])
+
+    def client_context(self) -> ssl.SSLContext:
+        """What a machine that trusts our authority connects with."""
+        return ssl.create_default_context(cafile=self.authority)
+
+    def raw(self) -> socket.socket:
+        """A connection without TLS."""
+        return socket.create_connection(("127.0.0.1", self.port), WAIT_SECONDS)
+
+    def secure(self) -> ssl.SSLSocket:
+        """A connection with TLS on which nothing was said."""
+        return self.client_context().wrap_socket(self.raw(), server_hostname="localhost")
+
+    def knock(self, token: str, machine: str = MACHINE_ID, **headers: str) -> ClientConnection:
+        """Ask for a link; raises `InvalidStatus` when it is refused."""
+        said = {"Authorization": f"Bearer {token}", "Harken-Machine": machine, "Harken-Link": "1", **headers}
+        return connect(
+            f"wss://localhost:{self.port}/link",
+            ssl=self.client_context(),
+            additional_headers=said,
+            compression=None,
+            open_timeout=WAIT_SECONDS,
+            proxy=None,
+        )
+
+
+def let_machines_in(home: Path, port: int, folder: Path) -> Path:
+    """Configure a home to let other machines in; return the file of the authority that vouches for it."""
+    authority, server = write_loopback_pair(folder)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (home / "config.toml").write_text(
+        f'[http]\npublic_listen = "127.0.0.1:{port}"\npublic_url = "https://localhost:{port}"\n'
+        f'certificate = "{server}"\nprivate_key = "{server}"\n'
+    )
+    return authority
+
+
+def body(data: bytes) -> Mapping[str, Json]:
+    """The error in an answer."""
+    error: Mapping[str, Json] = json.loads(data)["error"]
+    return error
+
+
+@dataclass(slots=True)
+class Pair:
+    """A main daemon, and a satellite that is linked to it through a way that can be cut."""
+
+    main: MainDaemon
+    satellite: Served
+    way: BadWay
+    token: str
+
+    def is_linked(self) -> bool:
+        """Whether the main daemon says that the satellite is here."""
+        return any(each["state"] == "here" for each in self.main.served.call("machines")["machines"])
+
+    def start(self) -> Pair:
+        """Start the satellite; return when it is linked."""
+        self.satellite.start()
+        until(self.is_linked, "the satellite is linked")
+        return self
+
+
+def join(home: Path, main: MainDaemon, token: str, port: int) -> None:
+    """Make a home a satellite's, through the way at a port."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    record = JoinRecord(url=f"https://localhost:{port}", token=token, authority=str(main.authority), machine="buildbox")
+    join_home(Home(home), record)
