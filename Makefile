@@ -29,6 +29,9 @@ test: $(VENV)/.installed-dev $(INTEROP)/node_modules/.installed ## run the tests
 	@scripts/dovecot.sh
 	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
 
+# On a disk, not in memory: the sandbox of Codex gives what it runs a /dev of its own, without /dev/shm.
+test-hosts soak: export TMPDIR ?= /var/tmp
+
 test-hosts: $(VENV)/.installed-dev $(HOSTS)/node_modules/.installed ## run the real agent hosts against a model of our own
 	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -m hosts $(HOSTS) $(ARGS)
 
@@ -44,8 +47,9 @@ check: $(VENV)/.installed-dev ## style, types, import contract and ratchets: wha
 
 # SOAK_SITUATIONS=3 plays that many on each host instead of 20, SOAK_KILLS=20 so many kills instead of 300; SOAK_SEED
 # repeats a run.
-soak: $(VENV)/.installed-dev $(HOSTS)/node_modules/.installed ## run the tests that take minutes, up to an hour
-	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -m "slow or soak or hypothesis" \
+soak: $(VENV)/.installed-dev $(HOSTS)/node_modules/.installed $(INTEROP)/node_modules/.installed ## run the tests that take minutes, up to an hour
+	@scripts/browser.sh
+	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -m "slow or soak or story or hypothesis" \
 		--hypothesis-profile soak $(ARGS)
 
 fuzz: $(VENV)/.installed-dev ## try hostile bytes on every door, 200,000 cases each (ARGS="--seconds 60 mail")

@@ -18,7 +18,7 @@ from bench.rows import Budget, Row, Unit, least
 from bench.samples import samples
 from harken.hosts.connect.command import hook_line
 from harken.hosts.connect.plan import InstallTarget
-from harken.sessions.events import HookMoment
+from harken.sessions.turns import HookMoment
 from harken.testing.daemon import DaemonProcess
 
 HOST: Final = "claude-code"

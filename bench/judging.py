@@ -13,8 +13,7 @@ from bench.samples import samples
 from harken.automation import Mode, Rule, RuleState
 from harken.model import INBOX, Attention, Message, MessageId, Sender, Trust
 from harken.rules.engine import decide
-from harken.rules.match import RuleMatcher
-from harken.rules.pattern import compile_pattern
+from harken.rules.match import RuleMatcher, compile_pattern
 
 RULES: Final = 100
 MESSAGES: Final = 5_000

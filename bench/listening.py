@@ -76,7 +76,7 @@ async def _listen(plan: Plan, url: str, count: int, number: int) -> float:
     clock, found = SystemClock(), 0
     source = McpSource(read_settings("bench", {"kind": "mcp", "url": url}), clock)
     async with journaled_store(plan.home(f"listening-{number}")) as store:
-        intake = Intake(store, PolicyBook(store.people, IngestPolicy()), Pairings(clock))
+        intake = Intake(store, PolicyBook(store.people, store.tokens, IngestPolicy()), Pairings(clock))
         began = time.perf_counter()
         with anyio.fail_after(SECONDS):
             async with aclosing(source.feeds()[0].follow("")) as batches:

@@ -100,10 +100,10 @@ async def looked_at(folder: Path, messages: int, tasks: int) -> AsyncIterator[Lo
     await anyio.Path(folder).mkdir(parents=True, exist_ok=True)
     clock = SystemClock()
     async with open_store(folder / "harken.db", clock) as store:
-        policies, book = PolicyBook(store.people, IngestPolicy()), TaskBook(store.tasks)
+        policies, book = PolicyBook(store.people, store.tokens, IngestPolicy()), TaskBook(store.tasks)
         intake = Intake(store, policies, Pairings(clock))
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(), tasks=book)
-        use_cases = Tasks(store, inbox, book, clock, reading_of=lambda _cwd, agent, _named=None: MailScope(agent))
+        use_cases = Tasks(store, inbox, book, clock, reading_of=lambda _cwd, agent, _named=None, **_: MailScope(agent))
         for number in range(tasks):
             await use_cases.new(OWNER, NewTask(title=f"Task {number}", dir=f"/work/{number}", prompt="begin"))
         await _fill(store, messages - tasks)

@@ -20,6 +20,7 @@ class Size:
 
     messages: int = FULL_MESSAGES
     sessions: int = 300
+    shared_sessions: int = 2_000  # of several daemons together
     load_seconds: float = 3.0
     idle_seconds: float = 5.0
     is_quick: bool = False
@@ -27,7 +28,7 @@ class Size:
 
 
 FULL: Final = Size()
-QUICK: Final = Size(messages=QUICK_MESSAGES, load_seconds=1.0, idle_seconds=2.0, is_quick=True)
+QUICK: Final = Size(messages=QUICK_MESSAGES, shared_sessions=400, load_seconds=1.0, idle_seconds=2.0, is_quick=True)
 
 
 class Progress:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -34,6 +35,14 @@ def time_to_end(command: Sequence[str]) -> float:
     began = time.perf_counter()
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     return time.perf_counter() - began
+
+
+def cpu_to_end(command: Sequence[str]) -> float:
+    """Return the seconds of processor time that a command took, with all that it waited for; raises when it fails."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def time_to_answer(command: Sequence[str], question: bytes) -> float:

@@ -22,13 +22,15 @@ ANSWER: Final = b'{"jsonrpc":"2.0","id":'
 class Session:
     """One connection."""
 
-    def __init__(self, path: str, number: int, consumer: str) -> None:
+    def __init__(self, path: str, number: int, consumer: str, cwd: str = "/") -> None:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(ANSWER_SECONDS)
         self.socket.connect(path)
         self._buffer = b""
         self._next = 0
-        hello = {"harken": 1, "kind": "mcp", "edge": f"bench{number}", "cwd": "/", "consumer": consumer}
+        self.is_waiting = False
+        self.answered_at = 0.0
+        hello = {"harken": 1, "kind": "mcp", "edge": f"bench{number}", "cwd": cwd, "consumer": consumer}
         info = {"name": "bench", "version": "1"}
         params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
         self._send(hello, self._request("initialize", params), _message("notifications/initialized", {}))
@@ -36,6 +38,7 @@ class Session:
     def wait(self, seconds: float) -> None:
         """Begin a long poll."""
         arguments = {"timeout_s": seconds}
+        self.is_waiting = True
         self._send(self._request("tools/call", {"name": "wait_for_inbound_message", "arguments": arguments}))
 
     def answers(self) -> list[bytes]:
@@ -44,7 +47,10 @@ class Session:
         if not data:
             raise ConnectionResetError("the daemon closed a connection")
         *lines, self._buffer = (self._buffer + data).split(b"\n")
-        return [line for line in lines if line.startswith(ANSWER)]
+        found = [line for line in lines if line.startswith(ANSWER)]
+        if found:
+            self.is_waiting, self.answered_at = False, time.perf_counter()
+        return found
 
     def _request(self, method: str, params: Mapping[str, object]) -> dict[str, object]:
         self._next += 1
@@ -64,11 +70,15 @@ class Swarm:
     def __init__(self, path: str, consumers: Sequence[str]) -> None:
         self._selector = selectors.DefaultSelector()
         self.sessions: list[Session] = []
-        for number, consumer in enumerate(consumers):
-            session = Session(path, number, consumer)
-            self.sessions.append(session)
-            self._selector.register(session.socket, selectors.EVENT_READ, session)
-            self.gather(1)
+        for consumer in consumers:
+            self.add(path, consumer)
+
+    def add(self, path: str, consumer: str, cwd: str = "/") -> None:
+        """Let one more session come."""
+        session = Session(path, len(self.sessions), consumer, cwd)
+        self.sessions.append(session)
+        self._selector.register(session.socket, selectors.EVENT_READ, session)
+        self.gather(1)
 
     def __enter__(self) -> Self:
         return self
@@ -79,6 +89,12 @@ class Swarm:
         self._selector.close()
         for session in self.sessions:
             session.socket.close()
+
+    def drain(self) -> None:
+        """Take the answers that have arrived: of polls that ended without a message."""
+        while ready := self._selector.select(0):
+            for key, _ in ready:
+                key.data.answers()
 
     def gather(self, count: int) -> list[tuple[Session, bytes]]:
         """Return the next answers of all sessions, as soon as there are that many."""

@@ -193,7 +193,7 @@ def check(root: Path, max_suppressions: int = MAX_SUPPRESSIONS) -> list[Finding]
     files = [_read(root, path) for path in _python_files(root)]
     findings = [finding for file in files for rule in _checks_for(file.path) for finding in rule(file)]
     findings += suppression_count(files, max_suppressions)
-    findings += host_name(files)
+    findings += host_name(files, _templates(root))
     findings += source_kind_name(files)
     findings += class_name(files)
     findings += module_count(files)
@@ -319,7 +319,7 @@ def suppression_count(files: list[SourceFile], ceiling: int) -> Iterator[Finding
         yield file.finding(line, Rule.SUPPRESSION_CEILING, why)
 
 
-def host_name(files: list[SourceFile]) -> Iterator[Finding]:
+def host_name(files: list[SourceFile], templates: Mapping[str, str]) -> Iterator[Finding]:
     """A host is known in its own folder only: another one needs no edit elsewhere, also none in other hosts."""
     declared = [file for file in files if file.path.startswith(HOSTS) and _is_declaration(file.path)]
     folders = {file.path.removesuffix(DECLARATION) for file in declared}
@@ -340,6 +340,15 @@ def host_name(files: list[SourceFile]) -> Iterator[Finding]:
                 if any(module == package or module.startswith(f"{package}.") for package in others):
                     why = f"imports {module}: a host's parts are reached by its declaration only"
                     yield file.finding(_line(node), Rule.HOST_NAME, why)
+    for path, text in templates.items():
+        yield from _host_named_in(path, text, pattern)
+
+
+def _host_named_in(path: str, text: str, pattern: re.Pattern[str]) -> Iterator[Finding]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if found := pattern.search(line):
+            why = f"names {found[0]!r}: a template asks the registry for the names of hosts"
+            yield Finding(path, number, Rule.HOST_NAME, why)
 
 
 def session_change(file: SourceFile) -> Iterator[Finding]:
@@ -579,6 +588,11 @@ def _python_files(root: Path) -> Iterator[Path]:
 def _read(root: Path, path: Path) -> SourceFile:
     text = path.read_text(encoding="utf-8")
     return SourceFile(path.relative_to(root).as_posix(), text, ast.parse(text, filename=str(path)))
+
+
+def _templates(root: Path) -> Mapping[str, str]:
+    found = sorted((root / "src").rglob("*.j2"))
+    return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in found}
 
 
 def _suppressing_comments(file: SourceFile) -> Iterator[tuple[int, str]]:

@@ -32,7 +32,7 @@ from harken.errors import HarkenError, Uncertain
 from harken.hosts.host import GENERIC
 from harken.hosts.registry import hook_host, host_names, hosts
 from harken.ingest.policy import AttentionRule, Route
-from harken.rules.schema import json_schema
+from harken.rules.load import json_schema
 from harken.sessions.turns import FRAME_CHARS, OPENING_CHARS
 from harken.surfaces.mcp.server import INBOX_URI, INSTRUCTIONS, LISTENING
 from harken.surfaces.web.guard import MAX_BODY
@@ -341,7 +341,8 @@ def result_table(name: str, found: Examples, words: Words) -> str:
     if not shape:
         return explained(fields_of_it, words, "verbs", name)
     more = [field for field in fields_of_it if field not in found.shapes[shape]]
-    return f"A [{shape}](#shape-{shape}){', and:' if more else '.'}\n\n" + (
+    article = "An" if shape[0] in "aeiou" else "A"
+    return f"{article} [{shape}](#shape-{shape}){', and:' if more else '.'}\n\n" + (
         explained(more, words, "verbs", name) if more else ""
     )
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -30,6 +31,7 @@ from harken.daemon.compose import Daemon, compose
 from harken.dispatch.outbox import Outbox
 from harken.errors import HarkenError
 from harken.hosts.host import GENERIC
+from harken.inbox.access import TokenRequest
 from harken.inbox.caller import Caller, Role
 from harken.inbox.channels import Channels
 from harken.inbox.tasks import NewTask
@@ -38,6 +40,7 @@ from harken.ingest.prepare import prepare
 from harken.model import (
     INBOX,
     LOCAL,
+    ApprovalRequest,
     Consumer,
     DeliveryId,
     Draft,
@@ -46,6 +49,7 @@ from harken.model import (
     Reader,
     Sender,
     SessionKey,
+    approval_digest,
 )
 from harken.sessions.session import Note, Session
 from harken.sources.local import LocalSender
@@ -75,7 +79,7 @@ WORKTREES: Final = "/home/you/code/shop.worktrees"
 Json: TypeAlias = Any
 """Whatever the JSON says: pages show it."""
 
-_ID: Final = re.compile(r"\b(?:([mdr])-[0-9a-hjkmnp-tv-z]{10}|([ar])-[0-9a-hjkmnp-tv-z]{6})\b")
+_ID: Final = re.compile(r"\b(?:([mdr])-[0-9a-hjkmnp-tv-z]{10}|(ap|[ar])-[0-9a-hjkmnp-tv-z]{6})\b")
 _BROWSER: Final = re.compile(r"\bb-[0-9a-hjkmnp-tv-z]{8}\b")
 _PAIRING: Final = re.compile(r"\bpair-[0-9a-hjkmnp-tv-z]{8}\b")
 _SECRET: Final = re.compile(r"(?<=/sign-in#)[\w-]+")
@@ -139,9 +143,9 @@ class MaskedText:
         return self.text(value) if isinstance(value, str) else value
 
     def _id(self, found: re.Match[str]) -> str:
-        kind, width = found[0][0], len(found[0])
-        number = 1 + sum((known[0], len(known)) == (kind, width) for known in self._known)
-        return self._known.setdefault(found[0], f"{kind}-{number:0{width - 2}}")
+        kind, _, rest = found[0].partition("-")
+        number = 1 + sum((known.partition("-")[0], len(known)) == (kind, len(found[0])) for known in self._known)
+        return self._known.setdefault(found[0], f"{kind}-{number:0{len(rest)}}")
 
 
 class _Silent:
@@ -221,7 +225,7 @@ class Scene:
 
         await Outbox(self.daemon.store, {LOCAL: LocalSender(post)}, self.clock).send_due(LOCAL)
 
-    def open_session(self) -> None:
+    def open_session(self) -> Session:
         """Let an agent be connected."""
         now = self.clock.now()
         session = Session(
@@ -237,7 +241,7 @@ class Scene:
             opened_at=now,
             last_active=now,
         )
-        self.daemon.inbox.sessions.open(session, "edge", _Silent())
+        return self.daemon.inbox.sessions.open(session, "edge", _Silent())
 
 
 async def play_source_verbs(scene: Scene) -> None:
@@ -312,6 +316,10 @@ async def play_question_verbs(scene: Scene) -> None:
     message = (await scene.daemon.intake.accept([asked]))[0].message.id
     await scene.verb("questions")
     needs = await scene.verb("needs")
+    await play_approval(scene)
+    approval = (await scene.verb("approvals"))["approvals"][0]
+    await scene.verb("approval", approval=approval["id"])
+    await scene.verb("approve", approval=approval["id"], choice="once", digest=approval["digest"])
     await scene.verb("put_away", keys=[needs["needs"][0]["key"]])
     for kind, way in (("reminded", "agent"), ("escalated", "toast")):
         await scene.daemon.store.questions.move([message], due_at=scene.clock.now(), way=way, kind=kind)
@@ -371,11 +379,12 @@ async def play_task_verbs(scene: Scene) -> None:
     browser = scene.daemon.sign_ins.sessions.begin("127.0.0.1:8780", "Firefox 140 on Linux")
     await scene.verb("browsers")
     await scene.verb("sign_out", browsers=[browser.id])
-    await scene.verb("token_new", name="buildbox", seconds=2_592_000)
+    await scene.verb("token_new", name="laptop", may=["read", "reply"], seconds=2_592_000)
     (token,) = await scene.daemon.store.tokens.list()
-    await scene.daemon.store.tokens.use(token.id, "9d1f4c07a2b65e38", "192.0.2.7")
+    await scene.daemon.store.tokens.use(token.id, "", "192.0.2.7")
     await scene.verb("token_list")
-    await scene.verb("token_revoke", name="buildbox")
+    await scene.verb("machines")
+    await scene.verb("token_revoke", name="laptop")
 
 
 async def play_tools(scene: Scene) -> dict[str, tuple[Json, Json]]:
@@ -415,6 +424,7 @@ async def play_events(scene: Scene) -> Sequence[Event]:
     await inbox.proofs.prove([offer.delivery_id], "later call")
     await inbox.pull(scene.reader, surface="inbox_pull", carrier="edge/2")
     await inbox.proofs.withdraw(scene.reader.session, "edge/2")
+    await inbox.note_rest(scene.open_session())
     agent = Caller(role=Role.AGENT, consumer=AGENT)
     await inbox.reply(agent, first.message.id, "on it, fix follows")
     await scene.send_replies()
@@ -429,7 +439,7 @@ async def play_events(scene: Scene) -> Sequence[Event]:
     await play_automation(scene, first.message)
     task = await scene.daemon.tasks.new(owner, NewTask(title="Backend", dir=f"{WORKTREES}/backend", prompt="begin"))
     await scene.daemon.tasks.finish(owner, task.task.id)
-    await scene.daemon.tokens.make(owner, "buildbox")
+    await scene.daemon.tokens.make(owner, TokenRequest(name="laptop"))
     scene.clock.advance(86_400)
     await inbox.send(owner, "a day later", upstream_id="note-2")
     # Read before retention: a message that is deleted is gone from its event too.
@@ -438,6 +448,20 @@ async def play_events(scene: Scene) -> Sequence[Event]:
         await store.retention.prune(Limits(max_count=1_000, max_age_seconds=3_600))
     await store.events.continue_after(await store.events.last() + 3)
     return [*events, *await store.events.after(events[-1].n, 1_000)]
+
+
+async def play_approval(scene: Scene) -> None:
+    """Let a host ask whether a tool may be used."""
+    session, arguments = SessionKey("claude-code:4242"), {"command": "npm test"}
+    request = ApprovalRequest(
+        host="claude-code",
+        session=session,
+        tool="Bash",
+        arguments=arguments,
+        digest=approval_digest("claude-code", session, "Bash", arguments),
+        folder="/home/you/code/shop",
+    )
+    await scene.daemon.store.approvals.ask(request, timedelta(minutes=10))
 
 
 def _draft(text: str) -> Draft:
@@ -537,6 +561,7 @@ def run_everything() -> Examples:
             "offer": {key: pulled["messages"][0][key] for key in ("delivery_id", "repeat", "answered_by")},
             "delivery": next(entry for entry in read["ledger"] if entry["consumer"] == "watch"),
             "reply": read["replies"][0],
+            "approval": verbs["approval"][1],
             "session": status["sessions"][0],
             "surface": verbs["evidence"][1]["surfaces"][0],
             "place": status["consumers"][0],
