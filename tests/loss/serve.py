@@ -28,8 +28,8 @@ from harken import log
 from harken.config.home import ensure, find_home, single_instance
 from harken.config.load import load
 from harken.config.satellite import joined_to
-from harken.daemon import satellite
 from harken.daemon.compose import MODULE, serve
+from harken.daemon.satellites import satellite
 from harken.errors import HarkenError
 from harken.hosts.registry import hosts
 from harken.store.sqlite.connection import Connect, connect

@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from harken.daemon.public import WRONG_MOST
-from harken.daemon.remote import MAX_OPEN, RequestRate, address_of
+from harken.daemon.public.gate import MAX_OPEN, RequestRate, address_of
+from harken.daemon.public.listener import WRONG_MOST
 from tests.loss.rig import WAIT_SECONDS, until
 from tests.remote.rig import ACCEPT, PublicDaemon
 

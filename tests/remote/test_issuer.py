@@ -14,7 +14,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from harken.daemon.issuer import LEEWAY_SECONDS, TokenIssuer
+from harken.daemon.public.issuer import LEEWAY_SECONDS, TokenIssuer
 from harken.errors import Forbidden, Unavailable
 from harken.testing import FakeClock
 from tests.loss.rig import until

@@ -12,7 +12,7 @@ from anyio.streams.stapled import StapledObjectStream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.daemon.link import CREDIT, HEAD, WINDOW, BrokenProtocol, FrameKind, LinkStream, SatelliteLink
+from harken.daemon.satellites.link import CREDIT, HEAD, WINDOW, BrokenProtocol, FrameKind, LinkStream, SatelliteLink
 from harken.errors import Unavailable, Uncertain
 from tests.examples import examples
 

@@ -9,7 +9,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
-from harken.daemon.public import MAX_OF_ADDRESS, WRONG_MOST, Slowdown
+from harken.daemon.public.listener import MAX_OF_ADDRESS, WRONG_MOST, Slowdown
 from tests.graph.certificate import write_loopback_pair
 from tests.loss.rig import WAIT_SECONDS, Json, until
 from tests.satellite.rig import MACHINE_ID, MainDaemon, body

@@ -43,7 +43,7 @@ def join(asked: Invocation, *, url: str, token: str, token_file: Path | None, au
     import anyio
 
     from harken.cli.authority import refuse_agent
-    from harken.daemon.satellite import try_link
+    from harken.daemon.satellites.satellite import try_link
 
     refuse_agent(asked, "join this machine to another")
     home = asked.home

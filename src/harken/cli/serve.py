@@ -98,7 +98,7 @@ def _main_daemon() -> Run:
 
 
 def _satellite(record: JoinRecord) -> Run:
-    from harken.daemon import satellite
+    from harken.daemon.satellites import satellite
 
     return partial(satellite.serve, record=record)
 

@@ -89,9 +89,9 @@ from harken.verbs.table import VERBS
 from harken.verbs.verb import CallContext
 
 if TYPE_CHECKING:  # importing them here is what this module puts off
-    from harken.daemon.issuer import TokenIssuer
-    from harken.daemon.machines import Machines
-    from harken.daemon.public import PublicListener
+    from harken.daemon.public.issuer import TokenIssuer
+    from harken.daemon.public.listener import PublicListener
+    from harken.daemon.satellites.machines import Machines
     from harken.surfaces.mcp.connection import Connection
 
 _log = logging.getLogger("harken.daemon")
@@ -533,9 +533,9 @@ def _let_machines_in(daemon: Daemon, listener: Listener, supervisor: Supervisor)
     """Let other machines in, if the settings want it: most daemons never import what that needs."""
     if not daemon.settings.http.public_listen:
         return
-    from harken.daemon.machines import Machines
-    from harken.daemon.public import PublicListener
-    from harken.daemon.remote import GateSettings, RemoteDoor
+    from harken.daemon.public.gate import GateSettings, RemoteDoor
+    from harken.daemon.public.listener import PublicListener
+    from harken.daemon.satellites.machines import Machines
 
     machines = daemon.machines = Machines(
         daemon.tokens,
@@ -567,7 +567,7 @@ def _issuer(daemon: Daemon) -> TokenIssuer | None:
         return None
     if not http_settings.public_url:
         raise UserError("http.issuer is set without http.public_url.", "Tokens are made for an address: set both.")
-    from harken.daemon.issuer import TokenIssuer
+    from harken.daemon.public.issuer import TokenIssuer
 
     return TokenIssuer(http_settings.issuer, f"{http_settings.public_url}/mcp", daemon.clock)
 

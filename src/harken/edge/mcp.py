@@ -11,7 +11,7 @@ import sys
 sys.path.append(__file__[: -len("/harken/edge/mcp.py")])
 
 if "--url" in sys.argv:
-    from harken.edge.remote import main as serve_from_elsewhere
+    from harken.edge.bridge import main as serve_from_elsewhere
 
     serve_from_elsewhere(sys.argv[1:])
 else:

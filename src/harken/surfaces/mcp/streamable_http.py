@@ -6,7 +6,7 @@ needs is noted around the transport: when a call arrived, when its answer was wr
 it. An answer that is lost with its connection can be fetched for a while by clients that resume streams, and is then
 offered again.
 
-The token was checked before, by `daemon/remote.py`, which also ends what is open when a token is revoked.
+The token was checked before, by `daemon/public/gate.py`, which also ends what is open when a token is revoked.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ from harken.config.satellite import LINK_PATH, JoinRecord, machine_id
 from harken.config.settings import Settings
 from harken.control.client import as_error
 from harken.daemon.callers import OriginFacts, ProcessFacts, ancestors, environment_of, held_limit, run_of
-from harken.daemon.link import BrokenProtocol, SatelliteLink
 from harken.daemon.listener import Listener, Ownership, announce, as_line, most_connections, open_endpoint, refuse
+from harken.daemon.satellites.link import BrokenProtocol, SatelliteLink
 from harken.daemon.supervisor import Supervisor
 from harken.dispatch.bells import Bells
 from harken.errors import Forbidden, HarkenError, NeedsPerson, Unavailable, UserError

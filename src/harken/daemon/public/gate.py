@@ -26,7 +26,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from harken.clock import Clock
-from harken.daemon.public import WRONG_SECONDS, Slowdown
+from harken.daemon.public.listener import WRONG_SECONDS, Slowdown
 from harken.errors import Forbidden, HarkenError, Unavailable
 from harken.inbox.access import AGENT_TOKEN, Tokens, holder_of
 from harken.inbox.caller import Caller
@@ -51,7 +51,7 @@ UNAUTHORIZED: Final = 401
 TOO_MANY: Final = 429
 TOO_LARGE: Final = 413
 ONCE: Final = ("host", "origin", "authorization", "content-length", "mcp-session-id", "x-forwarded-for")
-REMOTE_MODULE: Final = "harken.surfaces.mcp.remote"
+REMOTE_MODULE: Final = "harken.surfaces.mcp.streamable_http"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

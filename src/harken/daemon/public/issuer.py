@@ -21,7 +21,7 @@ import anyio.to_thread
 import jwt
 
 from harken.clock import Clock
-from harken.daemon.remote import JwtSubject
+from harken.daemon.public.gate import JwtSubject
 from harken.errors import Forbidden, Unavailable
 
 _log = logging.getLogger("harken.public")

@@ -33,9 +33,9 @@ from harken import __version__
 from harken.clock import Signal
 from harken.config.satellite import LINK_PATH
 from harken.daemon.callers import DistantOrigin, OriginFacts
-from harken.daemon.link import BrokenProtocol, LinkStream, SatelliteLink
 from harken.daemon.listener import Listener
-from harken.daemon.public import Slowdown
+from harken.daemon.public.listener import Slowdown
+from harken.daemon.satellites.link import BrokenProtocol, LinkStream, SatelliteLink
 from harken.daemon.session_wiring import SessionWiring
 from harken.daemon.supervisor import contain
 from harken.dispatch.bells import Bells, bell_file

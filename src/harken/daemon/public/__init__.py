@@ -1,0 +1,1 @@
+"""What other machines reach: a TLS listener, the gate that checks tokens, and JWTs of an issuer."""
