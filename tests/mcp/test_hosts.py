@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.hosts.hook import Hello
+from harken.hosts.hook import Hello, consumer_of, session_key
 from harken.hosts.host import GENERIC
-from harken.hosts.identity import consumer_of, session_key
 from harken.hosts.registry import host_of_client, hosts
 
 

@@ -10,9 +10,8 @@ from itertools import count
 
 import pytest
 
-from harken.hosts.hook import Hello
+from harken.hosts.hook import Hello, hook_key, session_key
 from harken.hosts.host import Host
-from harken.hosts.identity import hook_key, session_key
 from harken.hosts.registry import host_named
 from harken.model import INBOX, Consumer, DeliveryId, Mailbox, SessionKey
 from harken.sessions.registry import UNANSWERED, Sessions

@@ -32,9 +32,8 @@ from starlette.types import Scope
 from harken.automation import RunId
 from harken.config.home import write_private
 from harken.errors import Forbidden, HarkenError, Unavailable
-from harken.hosts.hook import Hello
+from harken.hosts.hook import Hello, consumer_of
 from harken.hosts.host import GENERIC, FoundMark, find_marks
-from harken.hosts.identity import consumer_of
 from harken.hosts.registry import host_marks, host_named, host_title
 from harken.inbox.caller import NO_SESSION, Caller, Role, refusal
 from harken.memory import json_bytes

@@ -6,11 +6,15 @@ host passes on to its model. The surface above decides what is said, and whether
 `above_an_answer` reads the records of hosts that link each entry to the one before it. A line with a delivery's id was
 part of the conversation; only an answer that follows from it shows that the model read it. A prompt that was taken back
 before any answer stays in the file for ever, and proves nothing.
+
+What a connection says of itself, its `Hello`, also tells the name that it reads under, and the key of its session.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,8 +22,12 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from harken.model import ApprovalChoice, ApprovalRequest
+from harken.hosts.host import GENERIC, RESERVED, Host
+from harken.model import ApprovalChoice, ApprovalRequest, Consumer, SessionKey
 from harken.sessions.turns import HookEvent, HookMoment, holds
+
+MAX_NAME: Final = 56
+MAX_NATIVE: Final = 128
 
 
 class Voice(StrEnum):
@@ -208,3 +216,44 @@ def record_entry(line: bytes) -> Mapping[str, object]:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def consumer_of(host: Host, client_name: str, override: str = "") -> Consumer:
+    """Return the name that a connection reads under."""
+    if not override and host is not GENERIC:
+        return Consumer(host.name)
+    name = _slug(override or client_name)
+    # Two of these are not agents: whoever took their name would read the person's mail away.
+    return Consumer(f"{name}-agent" if name in RESERVED else name)
+
+
+def session_key(host: Host, hello: Hello, satellite: str = "") -> SessionKey:
+    """Return the key of the session behind an edge; the connection itself where the host names none."""
+    at = _at(satellite)
+    # A second edge of the same process that reads under another name is a session of its own.
+    apart = f"/{_slug(hello.consumer)}" if hello.consumer else ""
+    if host.keys_by_process and hello.ppid > 1:
+        return SessionKey(f"{host.name}:{hello.ppid}{apart}{at}")
+    own = hello.env.get(host.session_variable, "") if host.session_variable else ""
+    return SessionKey(f"{host.name}:{own}{apart}{at}" if own else f"edge:{hello.edge}")
+
+
+def hook_key(host: Host, native: str, pid: int, satellite: str = "") -> SessionKey:
+    """Return the key of the session that a hook speaks for."""
+    if (host.keys_by_process or not native) and pid > 1:
+        return SessionKey(f"{host.name}:{pid}{_at(satellite)}")
+    return SessionKey(f"{host.name}:{native[:MAX_NATIVE]}{_at(satellite)}")
+
+
+def _at(satellite: str) -> str:
+    """Return what tells the sessions of a satellite apart: processes of two machines may have the same number."""
+    return f"@{satellite}" if satellite else ""
+
+
+def _slug(name: str) -> str:
+    """Return a name as a consumer's; letters that cannot be kept are told apart by a few digits."""
+    plain = name.strip().lower()
+    slug = re.sub(r"[^a-z0-9._-]+", "-", plain)[:MAX_NAME].strip("-._") or "mcp-client"
+    if plain.isascii() and len(plain) <= MAX_NAME:
+        return slug
+    return f"{slug}-{hashlib.sha256(plain.encode('utf-8', 'replace')).hexdigest()[:6]}"

@@ -34,9 +34,18 @@ from anyio.abc import ByteStream
 
 from harken.clock import Clock
 from harken.errors import HarkenError
-from harken.hosts.hook import ASK, SILENCE, ApprovalAdapter, Hello, HookAdapter, HookAnswer, Voice
+from harken.hosts.hook import (
+    ASK,
+    SILENCE,
+    ApprovalAdapter,
+    Hello,
+    HookAdapter,
+    HookAnswer,
+    Voice,
+    consumer_of,
+    hook_key,
+)
 from harken.hosts.host import GENERIC, RecordReader, answers_one_prompt, is_run_by
-from harken.hosts.identity import consumer_of, hook_key
 from harken.hosts.registry import hook_adapter, host_named
 from harken.hosts.wake import PushChannel
 from harken.inbox.inbox import Inbox

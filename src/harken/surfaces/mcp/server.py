@@ -37,9 +37,8 @@ from pydantic import ValidationError
 from harken import __version__
 from harken.budget import MAX_LINE, newest_that_fit
 from harken.errors import HarkenError
-from harken.hosts.hook import Hello
+from harken.hosts.hook import MAX_NATIVE, Hello, consumer_of, hook_key, session_key
 from harken.hosts.host import GENERIC, Host, answers_one_prompt
-from harken.hosts.identity import MAX_NATIVE, consumer_of, hook_key, session_key
 from harken.hosts.instructions import CHANNEL, INBOX, SKILLS, Abilities, command_text
 from harken.hosts.registry import host_named, host_of_client
 from harken.inbox.caller import Caller, Grant, Role, lets
