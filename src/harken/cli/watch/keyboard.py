@@ -39,6 +39,7 @@ _NAMES: Final[Mapping[bytes, str]] = MappingProxyType(
 )
 ESCAPE = b"\x1b"
 LOOK_SECONDS = 0.2
+INTERRUPT_SECONDS: Final = 0.2
 
 
 class Keys:
@@ -115,7 +116,8 @@ class Keyboard:
         termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._by_line)
         try:
             readline.set_auto_history(False)
-            return input(prompt)
+            with _interruptible():
+                return input(prompt)
         except (EOFError, KeyboardInterrupt):
             return ""
         finally:
@@ -176,11 +178,29 @@ def _signals() -> Iterator[int]:
     try:
         yield reader.fileno()
     finally:
-        signal.set_wakeup_fd(waker)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         for number, handler in before.items():
             signal.signal(number, handler)
         reader.close()
         writer.close()
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end a line that is being read, also when it comes just before readline waits for the next key.
+
+    Python looks at its signals when readline's wait is interrupted. A signal that was there before does not interrupt
+    it; a timer does.
+    """
+    before = signal.signal(signal.SIGALRM, _nothing)
+    waker = signal.set_wakeup_fd(-1)  # the timer is no news
+    signal.setitimer(signal.ITIMER_REAL, INTERRUPT_SECONDS, INTERRUPT_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
