@@ -10,6 +10,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
@@ -40,6 +41,8 @@ BODY_SECONDS = 60.0
 STALLED_SECONDS = 60.0
 MAX_HEAD_BYTES = 64 * 1024
 SEND_BUFFER_BYTES = 128 * 1024
+_BYTES_ACKED: Final = 120  # where it is in the kernel's struct tcp_info
+_TCP_INFO_BYTES: Final = 128
 MAX_FRAME_BYTES = 1 << 20  # of a web socket's message
 SIGN_SECONDS = 10.0  # between two signs of life on a web socket
 SILENT_SECONDS = 20.0  # how long the other side of a web socket has for its own: a machine may be very busy
@@ -82,6 +85,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _is_in_head = False
     _is_in_body = False
     _is_reset = False
+    _acknowledged = 0  # bytes, when the other side had ended its half
     is_over = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # narrowed by uvicorn
@@ -98,8 +102,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._forget_stall()
         self._forget_head()
         self._forget_body()
-        # A system that has not given its program everything resets the connection.
-        self._is_reset = exc is not None
+        # A system that has not given its program everything resets the connection. One that closed it before, after it
+        # had, resets it too, when something more arrives: Linux calls that a broken pipe.
+        self._is_reset = exc is not None and not isinstance(exc, BrokenPipeError)
         self.is_over = True
         if self in self.connections:
             super().connection_lost(exc)
@@ -173,11 +178,20 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_in_head = self._is_in_body = False
         self._head_bytes = self._unseen_bytes = 0
 
-    def is_taken(self) -> bool:
-        """Whether the other side's system took everything that was written, as far as this system tells."""
-        if self.is_over:
-            return not self._is_reset
-        return self.transport.get_write_buffer_size() == 0 and _unacknowledged(self.transport) == 0
+    def eof_received(self) -> None:
+        """The other side ended its half: what it has acknowledged by now is all that it will."""
+        self._acknowledged = _sent_bytes(self.transport).acknowledged
+        super().eof_received()
+
+    def sent(self) -> AnswerOnWire:
+        """Return what stands for all that was written until now."""
+        return AnswerOnWire(self, _sent_bytes(self.transport).written)
+
+    def is_acknowledged(self, end: int) -> bool | None:
+        """Whether the other side took the bytes until `end`; None while that may still come."""
+        if not self.is_over:
+            return _sent_bytes(self.transport).acknowledged >= end or None
+        return not self._is_reset and self._acknowledged >= end
 
     def pause_writing(self) -> None:
         """Give a client that does not read some time."""
@@ -210,17 +224,49 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
 
-def _unacknowledged(transport: asyncio.Transport) -> int:
-    """Return how many bytes the other side's system has not acknowledged; 0 where this system does not tell."""
+@dataclass(frozen=True, slots=True)
+class AnswerOnWire:
+    """An answer that was written to a connection, and the byte with which it ends."""
+
+    connection: BoundedProtocol
+    end: int
+
+    def is_taken(self) -> bool | None:
+        """Whether the other side took all of it; None: not known yet."""
+        return self.connection.is_acknowledged(self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class _SentBytes:
+    """How much was written to a connection, and how much of it the other side's system has acknowledged."""
+
+    acknowledged: int = 0
+    written: int = 0
+
+
+def _sent_bytes(transport: asyncio.Transport) -> _SentBytes:
+    """Return what the system tells; where it tells nothing, everything counts as acknowledged."""
     sock = transport.get_extra_info("socket")
     if sys.platform != "linux" or sock is None:
-        return 0
-    told = array("i", [0])
+        return _SentBytes()
+    waiting = array("i", [0])
     try:
-        fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, told)
+        fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, waiting)
+        told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
     except OSError:
-        return 0
-    return told[0]
+        return _SentBytes(written=sys.maxsize)
+    if len(told) < _TCP_INFO_BYTES:  # of a kernel before 4.1
+        return _SentBytes()
+    acknowledged = int.from_bytes(told[_BYTES_ACKED:_TCP_INFO_BYTES], sys.byteorder)
+    # What is not with the system yet has no end that could be known, for TLS makes records of it.
+    is_whole = not any(each.get_write_buffer_size() for each in _transports(transport))
+    return _SentBytes(acknowledged, acknowledged + waiting[0] if is_whole else sys.maxsize)
+
+
+def _transports(transport: asyncio.Transport) -> list[asyncio.Transport]:
+    """Return a transport and, of TLS, the one below it, which has a buffer of its own and no public name."""
+    below: asyncio.Transport | None = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    return [transport] if below is None else [transport, below]
 
 
 def _most_connections() -> int:

@@ -170,10 +170,11 @@ class CallLog:
         self._lost.add(request)
         return True
 
-    def discard(self, request: str) -> bool:
-        """The client gave up a call after its answer was written; return whether that is unproven, and lost."""
+    def discard(self, request: str, call: str = "") -> bool:
+        """An answer that was written did not arrive; return whether it is unproven, by a call that has begun too."""
         self._when_proven.pop(request, None)
-        return self._answered.pop(request, None) is not None
+        by_call = self._proven.get(call, {}).pop(request, None)
+        return self._answered.pop(request, None) is not None or by_call is not None
 
     def is_lost(self, request: str) -> bool:
         """Return, once, whether a call was cancelled before its answer: it gets none."""

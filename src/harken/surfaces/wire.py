@@ -19,6 +19,14 @@ CARRIER: Final = "harken.carrier"
 """An extension of an HTTP request: the `HttpCarrier` that it came by."""
 
 
+class SentAnswer(Protocol):
+    """An answer that was written to a connection."""
+
+    def is_taken(self) -> bool | None:
+        """Whether the program at the other end took all of it, as far as this system tells; None: not known yet."""
+        ...
+
+
 class HttpCarrier(Protocol):
     """An HTTP connection, as far as it tells whether answers arrived."""
 
@@ -27,8 +35,8 @@ class HttpCarrier(Protocol):
         """Whether it has ended: what is written now goes nowhere."""
         ...
 
-    def is_taken(self) -> bool:
-        """Whether the other side's system took everything that was written, as far as this system tells."""
+    def sent(self) -> SentAnswer:
+        """Return what stands for all that was written until now."""
         ...
 
 

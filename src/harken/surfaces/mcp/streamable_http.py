@@ -41,7 +41,7 @@ from harken.sessions.proof import CallLog
 from harken.sessions.session import Note, Session
 from harken.surfaces.mcp.server import INBOX_URI, AgentServer, Context, client_name, request_key
 from harken.surfaces.mcp.services import AgentServices
-from harken.surfaces.wire import CARRIER, HOLDER, HttpCarrier, sound_json
+from harken.surfaces.wire import CARRIER, HOLDER, HttpCarrier, SentAnswer, sound_json
 
 _log = logging.getLogger("harken.mcp")
 
@@ -52,6 +52,8 @@ MAX_KEPT_BYTES: Final = 4 << 20
 AWAY_SECONDS: Final = 900.0  # as long as a lease: then what it was given may go to another session
 FORGET_SECONDS: Final = 86_400.0  # after which a client of 2025 has to begin anew
 RESUME_SECONDS: Final = 60.0  # how long an answer waits for a client that resumes its stream
+ACKNOWLEDGE_LOOK_SECONDS: Final = 0.005
+ACKNOWLEDGE_LOOKS: Final = 100  # systems delay an acknowledgement by 40 to 200 ms
 RETRY_MILLISECONDS: Final = 1_000
 LOOK_SECONDS: Final = 15.0
 OK: Final = 200
@@ -137,7 +139,7 @@ class RemoteAgent:
         self._inbox = means.inbox
         self._calls = CallLog(self._edge)
         self._numbers = count(1)
-        self._unsure: dict[str, HttpCarrier | None] = {}  # what carries the answers that were written last
+        self._unsure: dict[str, SentAnswer | None] = {}  # the answers that were written last, by the number of the call
         self._waiting: dict[str, _Exchange] = {}  # calls without a written answer
         self._has_hint = False
         self._tasks: TaskGroup | None = None
@@ -215,7 +217,6 @@ class RemoteAgent:
         if asked.method == "notifications/cancelled":
             await self._note_cancelled((asked.params or {}).get("requestId"))
         elif asked.method == "tools/call" and asked.id is not None:
-            await self._give_up_lost()
             # Of clients of 2026 each request stands alone: two may have one id.
             exchange.number = f"{next(self._numbers)}" if self.is_modern else request_key(asked.id)
             exchange.request = asked.id
@@ -224,13 +225,16 @@ class RemoteAgent:
             scope["state"] = {**scope.get("state", {}), _NUMBER: exchange.number}
             self._calls.begin(exchange.number)
             self._waiting[exchange.number] = exchange
+            await self._give_up_lost(exchange.number)
         return exchange
 
-    async def _give_up_lost(self) -> None:
-        """Another call arrived: it proves no answer that the other side's system has not taken."""
+    async def _give_up_lost(self, call: str) -> None:
+        """A call arrived: it proves no answer that the other side has not taken."""
         written, self._unsure = self._unsure, {}
-        for number in [number for number, carrier in written.items() if carrier and not carrier.is_taken()]:
-            if self._calls.discard(number) and self._agent.session is not None:
+        for number, answer in written.items():
+            if answer is None or await _arrives(answer):
+                continue
+            if self._calls.discard(number, call) and self._agent.session is not None:
                 await self._inbox.proofs.release(self._agent.session.key, [self._calls.carrier(number)])
 
     async def _note_cancelled(self, request: object) -> None:
@@ -255,7 +259,7 @@ class RemoteAgent:
                 continue
             del self._waiting[number]
             found.is_written = True
-            self._unsure[number] = exchange.carrier
+            self._unsure[number] = exchange.carrier.sent() if exchange.carrier else None
             self._calls.answer(number)
 
     async def _note_over(self, exchange: _Exchange) -> None:
@@ -439,6 +443,16 @@ class RemoteAgents:
     def _of(self, holder: str) -> list[RemoteAgent]:
         found = {id(each): each for each in (*self._sessions.values(), *self._programs.values())}
         return [each for each in found.values() if each.holder.holder == holder and not each.is_ended]
+
+
+async def _arrives(answer: SentAnswer) -> bool:
+    """Return whether an answer was taken; a system may acknowledge it a little later than its program reads it."""
+    for _ in range(ACKNOWLEDGE_LOOKS):
+        is_taken = answer.is_taken()
+        if is_taken is not None:
+            return is_taken
+        await anyio.sleep(ACKNOWLEDGE_LOOK_SECONDS)
+    return False
 
 
 def _unasked(_session: Session) -> None:
