@@ -184,6 +184,15 @@ def test_slow_client_is_no_matter_to_others(public: PublicDaemon) -> None:
             sock.close()
 
 
+def test_empty_line_keeps_no_idle_connection(public: PublicDaemon) -> None:
+    """It is no request, so the connection ends as early as without it; else anybody could hold all of an address."""
+    with closing(public.connection()) as client:
+        client.request("GET", "/healthz")
+        assert client.getresponse().read()
+        client.sock.sendall(b"\r\n")
+        assert client.sock.recv(1) == b""
+
+
 def test_connection_is_reused_after_a_refusal(public: PublicDaemon) -> None:
     """A refusal before the body is read leaves no bytes that would count as another request."""
     secret = public.token("ci", kind="sender")

@@ -127,7 +127,27 @@ def test_wait_of_a_modern_client_that_is_gone_takes_nothing(public: PublicDaemon
 
 
 @ERAS
-def test_answer_that_nobody_read_is_given_again(public: PublicDaemon, version: str) -> None:
+@pytest.mark.parametrize("ending", ["at once", "as asked", "idle"])
+def test_answer_that_was_read_is_seen_however_its_connection_ends(
+    public: PublicDaemon, version: str, ending: str
+) -> None:
+    """A client reads it and closes, says that it wants no other, or thinks for so long that the daemon closes."""
+    client = RawClient(public, public.token(), version).begin()
+    sent = public.call("send", text="once", sender="ci-bot")["id"]
+    message = {"jsonrpc": "2.0", **client.tool_call("inbox_pull")}
+    said = client.headers(message) | ({"Connection": "close"} if ending == "as asked" else {})
+    with closing(public.connection()) as connection:
+        connection.request("POST", "/mcp", json.dumps(message), said)
+        assert sent in connection.getresponse().read().decode()
+        while ending == "idle" and connection.sock.recv(1):
+            pass
+    assert client.tool("inbox_pull")["messages"] == []
+    assert _ledger(public, sent) == "seen"
+
+
+@ERAS
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+def test_answer_that_nobody_read_is_given_again(public: PublicDaemon, version: str, connection: str) -> None:
     """A client that is cut off after it has asked has not seen what it was given, whatever it calls next."""
     client = RawClient(public, public.token(), version).begin()
     text = "x" * 5_000
@@ -137,6 +157,7 @@ def test_answer_that_nobody_read_is_given_again(public: PublicDaemon, version: s
     with public.main.secure() as sock:
         body = json.dumps(message).encode()
         said = client.headers(message) | {"Host": f"localhost:{public.main.port}", "Content-Length": str(len(body))}
+        said["Connection"] = connection
         lines = "".join(f"{name}: {value}\r\n" for name, value in said.items())
         head = f"POST /mcp HTTP/1.1\r\n{lines}\r\n"
         sock.sendall(head.encode() + body)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 import sys
 from array import array
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
@@ -39,6 +40,7 @@ MAX_CONNECTIONS = 320  # a hundred open pages with a stream each, what they ask 
 FIRST_REQUEST_SECONDS = 10.0
 BODY_SECONDS = 60.0
 STALLED_SECONDS = 60.0
+LAST_SECONDS = 1.0  # how long a client has to end the connection of its last answer, where that is evidence
 MAX_HEAD_BYTES = 64 * 1024
 SEND_BUFFER_BYTES = 128 * 1024
 _BYTES_ACKED: Final = 120  # where it is in the kernel's struct tcp_info
@@ -85,7 +87,10 @@ class BoundedProtocol(HttpToolsProtocol):
     _is_in_head = False
     _is_in_body = False
     _is_reset = False
-    _acknowledged = 0  # bytes, when the other side had ended its half
+    _acknowledged = 0  # bytes, when the connection ended
+    _attended: socket.socket | None = None  # the same connection, to be asked what was acknowledged when it has ended
+    _is_given_up = False  # by us: how the other side ends it afterwards tells nothing
+    _is_last = False  # the other side wants no further answer
     is_over = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # narrowed by uvicorn
@@ -103,8 +108,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._forget_head()
         self._forget_body()
         # A system that has not given its program everything resets the connection. One that closed it before, after it
-        # had, resets it too, when something more arrives: Linux calls that a broken pipe.
-        self._is_reset = exc is not None and not isinstance(exc, BrokenPipeError)
+        # had, resets it too, when something more arrives: Linux calls that a broken pipe. So does one that was told of
+        # our end, and has not read that.
+        self._is_reset = exc is not None and not isinstance(exc, BrokenPipeError) and not self._is_given_up
+        if not (self._is_given_up and exc is not None):
+            self._acknowledged = _sent_bytes(self._attended).acknowledged
+        if self._attended is not None:
+            self._attended.close()
         self.is_over = True
         if self in self.connections:
             super().connection_lost(exc)
@@ -114,7 +124,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if self not in self.connections:
             return
         self._unseen_bytes += len(data)
+        idle = self.timeout_keep_alive_task
         super().data_received(data)
+        if idle is not None and self in self.connections and not self._is_in_head and self.cycle.response_complete:
+            # Empty lines are no request: they keep no connection.
+            self._end_at(idle.when())
         if self._is_in_head and self._head is None:
             # Only for one that did not come whole: a timer for each would cost more than to parse it.
             self._head = self.loop.call_later(FIRST_REQUEST_SECONDS, self.transport.abort)
@@ -178,19 +192,42 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_in_head = self._is_in_body = False
         self._head_bytes = self._unseen_bytes = 0
 
-    def eof_received(self) -> None:
-        """The other side ended its half: what it has acknowledged by now is all that it will."""
-        self._acknowledged = _sent_bytes(self.transport).acknowledged
-        super().eof_received()
+    def attend(self) -> None:
+        """Prepare to say whether the other side takes the answer to the request that came last.
+
+        How it ends the connection tells that, and not what it does after our own end: so the connection stays open for
+        a moment after the answer, also when the other side wants only this one.
+        """
+        sock = self.transport.get_extra_info("socket")
+        if self._attended is None and sock is not None and not self.is_over:
+            with suppress(OSError):  # no file descriptors are left
+                self._attended = socket.socket(fileno=os.dup(sock.fileno()))
+        if not self.cycle.keep_alive:
+            self.cycle.keep_alive = self._is_last = True
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or only for the end."""
+        super().on_response_complete()
+        if self._is_last and self.timeout_keep_alive_task is not None:
+            self._end_at(self.loop.time() + LAST_SECONDS)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End a connection that nothing was asked on for a while: until now it was not reset."""
+        self._acknowledged = _sent_bytes(self._attended).acknowledged
+        self._is_given_up = True
+        super().timeout_keep_alive_handler()
 
     def sent(self) -> AnswerOnWire:
         """Return what stands for all that was written until now."""
-        return AnswerOnWire(self, _sent_bytes(self.transport).written)
+        written = _sent_bytes(self._attended).written
+        # What is not with the system yet has no end that could be known, for TLS makes records of it.
+        is_whole = not any(each.get_write_buffer_size() for each in _transports(self.transport))
+        return AnswerOnWire(self, written if is_whole else sys.maxsize)
 
     def is_acknowledged(self, end: int) -> bool | None:
         """Whether the other side took the bytes until `end`; None while that may still come."""
         if not self.is_over:
-            return _sent_bytes(self.transport).acknowledged >= end or None
+            return _sent_bytes(self._attended).acknowledged >= end or None
         return not self._is_reset and self._acknowledged >= end
 
     def pause_writing(self) -> None:
@@ -219,6 +256,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._body.cancel()
             self._body = None
 
+    def _end_at(self, when: float) -> None:
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_at(when, self.timeout_keep_alive_handler)
+
     def _end_idle(self) -> None:
         if self in self.connections and getattr(self, "cycle", None) is None:
             self.transport.abort()
@@ -244,23 +285,26 @@ class _SentBytes:
     written: int = 0
 
 
-def _sent_bytes(transport: asyncio.Transport) -> _SentBytes:
+def _sent_bytes(sock: socket.socket | None) -> _SentBytes:
     """Return what the system tells; where it tells nothing, everything counts as acknowledged."""
-    sock = transport.get_extra_info("socket")
-    if sys.platform != "linux" or sock is None:
+    if sys.platform != "linux":
         return _SentBytes()
-    waiting = array("i", [0])
+    if sock is None:
+        return _SentBytes(written=sys.maxsize)
+    waiting, acknowledged = array("i", [0]), -1
     try:
-        fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, waiting)
-        told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        while (told := _acknowledged_bytes(sock)) != acknowledged:  # else it grew while the rest was asked for
+            acknowledged = told
+            fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, waiting)
     except OSError:
         return _SentBytes(written=sys.maxsize)
-    if len(told) < _TCP_INFO_BYTES:  # of a kernel before 4.1
-        return _SentBytes()
-    acknowledged = int.from_bytes(told[_BYTES_ACKED:_TCP_INFO_BYTES], sys.byteorder)
-    # What is not with the system yet has no end that could be known, for TLS makes records of it.
-    is_whole = not any(each.get_write_buffer_size() for each in _transports(transport))
-    return _SentBytes(acknowledged, acknowledged + waiting[0] if is_whole else sys.maxsize)
+    return _SentBytes(acknowledged, acknowledged + waiting[0]) if acknowledged >= 0 else _SentBytes()
+
+
+def _acknowledged_bytes(sock: socket.socket) -> int:
+    """Return how many bytes the other side's system has acknowledged; -1 of a kernel before 4.1."""
+    told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    return int.from_bytes(told[_BYTES_ACKED:], sys.byteorder) if len(told) == _TCP_INFO_BYTES else -1
 
 
 def _transports(transport: asyncio.Transport) -> list[asyncio.Transport]:

@@ -35,6 +35,10 @@ class HttpCarrier(Protocol):
         """Whether it has ended: what is written now goes nowhere."""
         ...
 
+    def attend(self) -> None:
+        """Prepare to say whether the answer to the request that came last is taken; comes before `sent`."""
+        ...
+
     def sent(self) -> SentAnswer:
         """Return what stands for all that was written until now."""
         ...

@@ -214,6 +214,8 @@ class RemoteAgent:
 
     async def _note_request(self, scope: Scope, asked: _AskedMessage) -> _Exchange:
         exchange = _Exchange(carrier=scope.get("extensions", {}).get(CARRIER))
+        if exchange.carrier is not None:
+            exchange.carrier.attend()
         if asked.method == "notifications/cancelled":
             await self._note_cancelled((asked.params or {}).get("requestId"))
         elif asked.method == "tools/call" and asked.id is not None:
