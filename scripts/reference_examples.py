@@ -31,7 +31,7 @@ from harken.daemon.compose import Daemon, compose
 from harken.dispatch.outbox import Outbox
 from harken.errors import HarkenError
 from harken.hosts.host import GENERIC
-from harken.inbox.access import TokenRequest
+from harken.inbox.access import TokenRequest, TokenState
 from harken.inbox.caller import Caller, Role
 from harken.inbox.channels import Channels
 from harken.inbox.tasks import NewTask
@@ -55,6 +55,7 @@ from harken.sessions.session import Note, Session
 from harken.sources.local import LocalSender
 from harken.store.contract.events import Event
 from harken.store.contract.messages import Filter
+from harken.store.contract.outbox import CallbackSubscription
 from harken.store.contract.retention import Limits
 from harken.store.journal import line as journal_line
 from harken.testing import FakeClock
@@ -415,6 +416,27 @@ async def play_tools(scene: Scene) -> dict[str, tuple[Json, Json]]:
     }
 
 
+async def play_subscription(scene: Scene, made: TokenState) -> None:
+    """Have events posted to an address."""
+    now = scene.clock.now()
+    await scene.daemon.store.subscriptions.keep(
+        CallbackSubscription(
+            id="sub_0123456789abcdef",
+            token=made.token.id,
+            holder=made.token.name,
+            url="https://agent.example.org/hooks",
+            event="message.received",
+            arguments='{"channel":"ci"}',
+            secret=f"whsec_{made.token.id}",
+            made_at=now,
+            renewed_at=now,
+            expires_at=now + timedelta(days=1),
+            number=await scene.daemon.store.events.last(),
+        ),
+        timedelta(hours=1),
+    )
+
+
 async def play_events(scene: Scene) -> Sequence[Event]:
     """Let everything happen that the journal records; return the events."""
     store, inbox, owner = scene.daemon.store, scene.daemon.inbox, Caller(role=Role.OWNER)
@@ -439,7 +461,8 @@ async def play_events(scene: Scene) -> Sequence[Event]:
     await play_automation(scene, first.message)
     task = await scene.daemon.tasks.new(owner, NewTask(title="Backend", dir=f"{WORKTREES}/backend", prompt="begin"))
     await scene.daemon.tasks.finish(owner, task.task.id)
-    await scene.daemon.tokens.make(owner, TokenRequest(name="laptop"))
+    made, _secret = await scene.daemon.tokens.make(owner, TokenRequest(name="laptop"))
+    await play_subscription(scene, made)
     scene.clock.advance(86_400)
     await inbox.send(owner, "a day later", upstream_id="note-2")
     # Read before retention: a message that is deleted is gone from its event too.

@@ -37,6 +37,7 @@ from tests.contracts.store_journal import JournalSuite, RestartSuite, RetentionS
 from tests.contracts.store_messages import AppendConcurrencySuite, AppendSuite, FindSuite, SearchSuite
 from tests.contracts.store_model import Machine
 from tests.contracts.store_replies import AccessSuite, ReplySuite
+from tests.contracts.store_subscriptions import SubscriptionSuite
 from tests.contracts.store_suite import Backend, Journal
 from tests.contracts.store_tokens import TokenSuite
 from tests.contracts.store_waits import WaitSuite
@@ -119,6 +120,7 @@ class StoreContract:
     TestTask = TaskSuite
     TestTaskMail = TaskMailSuite
     TestToken = TokenSuite
+    TestSubscription = SubscriptionSuite
     TestTimeline = TimelineSuite
     TestBelonging = BelongingSuite
     TestUnseen = UnseenSuite

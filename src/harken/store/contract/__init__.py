@@ -34,7 +34,7 @@ from harken.store.contract.events import EventStore
 from harken.store.contract.health import DaemonStore, HealthStore
 from harken.store.contract.leases import LeaseStore
 from harken.store.contract.messages import CheckpointStore, MessageStore
-from harken.store.contract.outbox import OutboxStore
+from harken.store.contract.outbox import OutboxStore, SubscriptionStore
 from harken.store.contract.people import PeopleStore
 from harken.store.contract.questions import QuestionStore
 from harken.store.contract.retention import RetentionStore
@@ -135,6 +135,11 @@ class Store(Protocol):
     @property
     def events(self) -> EventStore:
         """What happened, in commit order."""
+        ...
+
+    @property
+    def subscriptions(self) -> SubscriptionStore:
+        """Who has events posted to an address."""
         ...
 
     @property

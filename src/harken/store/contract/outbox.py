@@ -1,18 +1,23 @@
-"""The part of the store's contract that is about replies on their way out."""
+"""The part of the store's contract that is about what is on its way out: replies, and events for callbacks.
+
+A callback subscription has events posted to an address. What it is told of are rows of the outbox, which are made in
+the same transaction that moves its number, so that each event is there once, and none is stepped over.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from harken.model import Consumer, Message, MessageId, OutboxId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxRow:
-    """A reply waiting to leave. State: `queued`, `sent`, `parked`."""
+    """A reply waiting to leave, or an event for a callback subscription. State: `queued`, `sent`, `parked`."""
 
     id: OutboxId
     message: Message
@@ -25,6 +30,8 @@ class OutboxRow:
     error: str = ""
     upstream_id: str = ""
     tried_at: datetime | None = None  # it may have been sent then
+    subscription: str = ""  # that it is an event for; its `upstream_id` is the event's
+    event: int = 0  # its number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +43,11 @@ class CallKey:
 
 
 class OutboxStore(Protocol):
-    """Replies, from the moment they were given until they have left or are parked."""
+    """Replies, from the moment they were given until they have left or are parked.
+
+    Events for callback subscriptions are rows here too: they are listed and retried like replies. What is due, and what
+    answers a message, are replies alone; `SubscriptionStore` has the rest.
+    """
 
     async def add(
         self, message: MessageId, body: str, *, author: str, consumer: Consumer, call: CallKey | None = None
@@ -72,7 +83,7 @@ class OutboxStore(Protocol):
         ...
 
     async def list(self, *, state: str = "") -> Sequence[OutboxRow]:
-        """Return the newest 200 replies, of one state or all."""
+        """Return the newest 200 rows, of one state or all: replies, and events for callback subscriptions."""
         ...
 
     async def to_message(self, message: MessageId) -> Sequence[OutboxRow]:
@@ -91,7 +102,7 @@ class OutboxStore(Protocol):
         """Let parked replies be due now; return them. Journals `retried` for each.
 
         With `is_unsent` it is known that none of them was sent. Those that are not parked are returned as they are.
-        Raises `NotFound`, with nothing changed.
+        Raises `NotFound`, with nothing changed. Of an event, its subscription is not suspended any more.
         """
         ...
 
@@ -107,5 +118,112 @@ class OutboxStore(Protocol):
         ...
 
     async def counts(self) -> Mapping[str, int]:
-        """Return how many replies are `queued` and how many `parked`; both are there, also with none."""
+        """Return how many replies and events are `queued` and how many `parked`; both are there, also with none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackSubscription:
+    """Events that are posted to an address until a time, for the holder of a token.
+
+    `arguments` is the filter, as JSON; everything up to the event `number` was looked at. The secrets sign what is
+    posted. `failing_from`: every try since then has failed. No event of the journal holds a secret or all of the url.
+    """
+
+    id: str
+    token: str
+    holder: str
+    url: str = field(repr=False)
+    event: str
+    arguments: str
+    secret: str = field(repr=False)
+    former_secret: str = field(default="", repr=False)
+    former_until: datetime | None = None
+    made_at: datetime
+    renewed_at: datetime
+    expires_at: datetime
+    oldest: datetime | None = None
+    number: int
+    has_gap: bool = False
+    is_suspended: bool = False
+    given_up: int = 0
+    failing_from: datetime | None = None
+    error: str = ""
+    told: int = 0
+    told_at: datetime | None = None
+
+    @property
+    def place(self) -> str:
+        """The address without its path, which may be secret."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventPost:
+    """An event on its way into the outbox: its number, its id, the message it is about, and what is posted."""
+
+    number: int
+    id: str
+    message: MessageId
+    body: str
+
+
+class SubscriptionStore(Protocol):
+    """Callback subscriptions, and their events in the outbox. Changes ring for `OUTBOX`. Journals `subscription`."""
+
+    async def keep(self, wanted: CallbackSubscription, overlap: timedelta) -> CallbackSubscription:
+        """Make a subscription, or renew the one that has this id; return it as it is then.
+
+        Of one that is there, `expires_at` is taken over and a suspension ends; a new secret replaces its own, which
+        goes on signing for the `overlap`. Everything else stays.
+        """
+        ...
+
+    async def find(self, subscription: str) -> CallbackSubscription | None:
+        """Return a subscription."""
+        ...
+
+    async def list(self) -> Sequence[CallbackSubscription]:
+        """Return all subscriptions, the oldest first."""
+        ...
+
+    async def queue(
+        self, subscription: str, posts: Sequence[EventPost], *, since: int, number: int, has_gap: bool = False
+    ) -> None:
+        """Put events into the outbox and move a subscription from `since` to a number, in one transaction.
+
+        With `has_gap`, something was missed before them. Raises `Conflict` when it is not at `since`, `NotFound`.
+        """
+        ...
+
+    async def next_post(self, subscription: str) -> OutboxRow | None:
+        """Return the first event that waits to be posted."""
+        ...
+
+    async def posted(self, subscription: str, row: OutboxId) -> None:
+        """Record that an event has arrived: it leaves the outbox. Idempotent."""
+        ...
+
+    async def told_gap(self, subscription: str) -> None:
+        """Record that the subscriber knows that it missed something. Idempotent."""
+        ...
+
+    async def failed(
+        self,
+        subscription: str,
+        row: OutboxId | None,
+        error: str,
+        *,
+        due_at: datetime | None,
+        suspend_after: int | None = None,
+    ) -> None:
+        """Record a failed try: the event is tried again at `due_at`, or parked (None).
+
+        After so many in a row that were parked, the subscription is suspended. Without a row only the error is noted.
+        """
+        ...
+
+    async def end(self, subscription: str, reason: str) -> None:
+        """Remove a subscription and its events. Idempotent."""
         ...

@@ -1,16 +1,18 @@
-"""The outbox: replies that wait to leave."""
+"""The outbox: replies that wait to leave, callback subscriptions, and the events that wait to be posted to them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from harken.clock import Clock
 from harken.errors import Conflict, NotFound
 from harken.model import OUTBOX, RULES, Consumer, MessageId, OutboxId, SessionKey, fresh_id
 from harken.store.contract.events import RECOVERY
-from harken.store.contract.outbox import CallKey, OutboxRow
+from harken.store.contract.outbox import CallbackSubscription, CallKey, EventPost, OutboxRow
 from harken.store.sql.offers import OF_CONSUMER, advance
 from harken.store.sql.questions import note_sent
 from harken.store.sql.transaction import (
@@ -25,6 +27,7 @@ from harken.store.sql.transaction import (
     encode_json,
     from_micros,
     from_row,
+    optional_micros,
     optional_moment,
     to_micros,
 )
@@ -36,18 +39,19 @@ CLAIM = timedelta(minutes=10)
 
 _SELECT = f"""
 SELECT {COLUMNS}, o.id, o.body, o.state, o.attempts, o.created_at, o.due_at, o.author, o.error, o.upstream_id,
-    o.tried_at
+    o.tried_at, o.subscription, o.event
 FROM outbox o JOIN messages m ON m.id = o.message
 """
 BY_CALL = f"{_SELECT} WHERE o.call_edge = ? AND o.call_request = ?"
 BY_OUTBOX_ID = f"{_SELECT} WHERE o.id = ?"
 # Due further ahead than any delay can only mean that the clock was set back: it is due.
-DUE = f"""{_SELECT} WHERE o.state = 'queued' AND (o.due_at <= :now OR o.due_at > :far)
+DUE = f"""{_SELECT} WHERE o.state = 'queued' AND o.subscription = '' AND (o.due_at <= :now OR o.due_at > :far)
     AND (o.daemon IN ('', :daemon) OR o.tried_at <= :over)
     AND (:source = '' OR m.source = :source) AND m.source NOT IN (SELECT value FROM json_each(:without))
     AND (m.conversation = '' OR NOT EXISTS (
         SELECT 1 FROM outbox e JOIN messages em ON em.id = e.message
-        WHERE e.state = 'queued' AND e.n < o.n AND em.source = m.source AND em.conversation = m.conversation
+        WHERE e.state = 'queued' AND e.subscription = '' AND e.n < o.n
+            AND em.source = m.source AND em.conversation = m.conversation
             AND e.due_at > :now AND e.due_at <= :far))
 ORDER BY o.n LIMIT :limit
 """
@@ -65,11 +69,17 @@ UPDATE outbox SET daemon = '' WHERE daemon = :daemon AND daemon <> '' AND state 
     AND (CAST(:rows AS TEXT) IS NULL OR id IN (SELECT value FROM json_each(:rows)))
 """
 NEWEST = f"{_SELECT} WHERE (? = '' OR o.state = ?) ORDER BY o.n DESC LIMIT 200"
-OF_MESSAGE = f"{_SELECT} WHERE o.message = ? ORDER BY o.n LIMIT 200"
-OF_MESSAGES = f"{_SELECT} WHERE o.message IN (SELECT value FROM json_each(?)) ORDER BY o.n LIMIT 1000"
+OF_MESSAGE = f"{_SELECT} WHERE o.message = ? AND o.subscription = '' ORDER BY o.n LIMIT 200"
+OF_MESSAGES = f"""{_SELECT}
+WHERE o.message IN (SELECT value FROM json_each(?)) AND o.subscription = '' ORDER BY o.n LIMIT 1000
+"""
 SENT_IDS = """
 SELECT o.upstream_id FROM outbox o JOIN messages m ON m.id = o.message
-WHERE o.state = 'sent' AND o.upstream_id <> '' AND m.source = ? ORDER BY o.n DESC LIMIT ?
+WHERE o.state = 'sent' AND o.upstream_id <> '' AND o.subscription = '' AND m.source = ? ORDER BY o.n DESC LIMIT ?
+"""
+RESUME = """
+UPDATE subscriptions SET is_suspended = 0, given_up = 0
+WHERE id = (SELECT subscription FROM outbox WHERE id = ?) AND (is_suspended <> 0 OR given_up <> 0)
 """
 INSERT = """
 INSERT INTO outbox (id, message, body, author, state, attempts, created_at, due_at, call_edge, call_request)
@@ -210,6 +220,7 @@ def retry(tx: Transaction, rows: Collection[OutboxId], *, is_unsent: bool) -> li
     for each in rows:
         if tx.execute(RETRY, (tx.now_micros, is_unsent, each)).rowcount:
             tx.note("retried", {"reply": each, "is_unsent": is_unsent})
+            tx.execute(RESUME, (each,))
             tx.grown.add(OUTBOX)
     return [_row(tx.execute(BY_OUTBOX_ID, (each,)).fetchone()) for each in rows]
 
@@ -237,6 +248,8 @@ def _row(row: Sequence[Any]) -> OutboxRow:
         error=own[7],
         upstream_id=own[8],
         tried_at=optional_moment(own[9]),
+        subscription=own[10],
+        event=own[11],
     )
 
 
@@ -303,3 +316,233 @@ class SqlOutbox:
     async def counts(self) -> Mapping[str, int]:
         """Return how many replies are queued, and how many parked."""
         return await self._readers.run(counts)
+
+
+SUBSCRIPTION_COLUMNS: Final = (
+    "id, token, holder, url, event, arguments, secret, former, former_until, made_at, renewed_at, expires_at, oldest, "
+    "number, has_gap, is_suspended, given_up, failing_from, error, told, told_at"
+)
+SUBSCRIBED: Final = f"SELECT {SUBSCRIPTION_COLUMNS} FROM subscriptions WHERE id = ?"
+ALL_SUBSCRIBED: Final = f"SELECT {SUBSCRIPTION_COLUMNS} FROM subscriptions ORDER BY n"
+SUBSCRIBE: Final = """
+INSERT INTO subscriptions (id, token, holder, url, event, arguments, secret, made_at, renewed_at, expires_at, oldest,
+    number, has_gap) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+RENEW: Final = """
+UPDATE subscriptions SET secret = ?, former = ?, former_until = ?, renewed_at = ?, expires_at = ?, is_suspended = 0,
+    given_up = 0 WHERE id = ?
+"""
+DUE_NOW: Final = "UPDATE outbox SET due_at = ? WHERE subscription = ? AND state = 'queued'"
+MOVE: Final = "UPDATE subscriptions SET number = ?, has_gap = max(has_gap, ?) WHERE id = ? AND number = ?"
+QUEUE: Final = """
+INSERT INTO outbox (id, message, body, author, state, attempts, created_at, due_at, upstream_id, subscription, event)
+VALUES (?, ?, ?, ?, 'queued', 0, ?, ?, ?, ?, ?)
+"""
+NEXT_POST: Final = f"{_SELECT} WHERE o.subscription = ? AND o.state = 'queued' ORDER BY o.event, o.n LIMIT 1"
+ARRIVED: Final = "DELETE FROM outbox WHERE id = ? AND subscription = ?"
+TOLD: Final = """
+UPDATE subscriptions SET told = told + 1, told_at = ?, given_up = 0, failing_from = NULL, error = '' WHERE id = ?
+"""
+TOLD_GAP: Final = "UPDATE subscriptions SET has_gap = 0 WHERE id = ?"
+POST_FAILED: Final = "UPDATE subscriptions SET error = ?, failing_from = coalesce(failing_from, ?) WHERE id = ?"
+GIVEN_UP: Final = "UPDATE subscriptions SET given_up = given_up + 1 WHERE id = ?"
+SUSPEND: Final = "UPDATE subscriptions SET is_suspended = 1 WHERE id = ? AND given_up >= ? AND is_suspended = 0"
+LATER: Final = """
+UPDATE outbox SET state = ?, attempts = attempts + 1, error = ?, due_at = ? WHERE id = ? AND subscription = ?
+"""
+UNSUBSCRIBE: Final = ("DELETE FROM outbox WHERE subscription = ?", "DELETE FROM subscriptions WHERE id = ?")
+
+
+def keep_subscription(tx: Transaction, wanted: CallbackSubscription, overlap: timedelta) -> CallbackSubscription:
+    """Make a subscription, or renew it."""
+    known = subscribed(tx.connection, wanted.id)
+    until = to_micros(wanted.expires_at)
+    tx.grown.add(OUTBOX)
+    if known is None:
+        row = (wanted.id, wanted.token, wanted.holder, wanted.url, wanted.event, wanted.arguments, wanted.secret)
+        place = (optional_micros(wanted.oldest), wanted.number, wanted.has_gap)
+        tx.execute(SUBSCRIBE, (*row, tx.now_micros, tx.now_micros, until, *place))
+        told = {"event": wanted.event, "filter": msgspec.json.decode(wanted.arguments), "to": wanted.place}
+        _note(tx, wanted, "made", **told)
+        return _surely_subscribed(tx.connection, wanted.id)
+    former, former_until = known.former_secret, optional_micros(known.former_until)
+    if wanted.secret != known.secret:
+        former, former_until = known.secret, to_micros(tx.now + overlap)
+        _note(tx, known, "rotated")
+    tx.execute(RENEW, (wanted.secret, former, former_until, tx.now_micros, until, wanted.id))
+    if known.is_suspended:
+        tx.execute(DUE_NOW, (tx.now_micros, wanted.id))
+        _note(tx, known, "resumed")
+    return _surely_subscribed(tx.connection, wanted.id)
+
+
+def subscribed(connection: SqlConnection, identifier: str) -> CallbackSubscription | None:
+    """Return a subscription."""
+    row = connection.execute(SUBSCRIBED, (identifier,)).fetchone()
+    return None if row is None else _of_row(row)
+
+
+def every_subscription(connection: SqlConnection) -> list[CallbackSubscription]:
+    """Return all subscriptions."""
+    return [_of_row(row) for row in connection.execute(ALL_SUBSCRIBED)]
+
+
+def queue_posts(
+    tx: Transaction, identifier: str, posts: Sequence[EventPost], *, since: int, number: int, has_gap: bool
+) -> None:
+    """Put events into the outbox, and move the subscription on."""
+    known = _surely_subscribed(tx.connection, identifier)
+    if not tx.execute(MOVE, (number, int(has_gap), identifier, since)).rowcount:
+        raise Conflict("The subscription has moved on.", "Look again.")
+    if has_gap and not known.has_gap:
+        _note(tx, known, "missed")
+    for each in posts:
+        own = (fresh_id("e-"), each.message, each.body, known.holder, tx.now_micros, tx.now_micros)
+        tx.execute(QUEUE, (*own, each.id, identifier, each.number))
+    if posts or has_gap:
+        tx.grown.add(OUTBOX)
+
+
+def next_post(connection: SqlConnection, identifier: str) -> OutboxRow | None:
+    """Return the first event that waits."""
+    row = connection.execute(NEXT_POST, (identifier,)).fetchone()
+    return None if row is None else _row(row)
+
+
+def posted(tx: Transaction, identifier: str, row: OutboxId) -> None:
+    """Let an event leave the outbox: it has arrived."""
+    if tx.execute(ARRIVED, (row, identifier)).rowcount:
+        tx.execute(TOLD, (tx.now_micros, identifier))
+
+
+def post_failed(
+    tx: Transaction,
+    identifier: str,
+    row: OutboxId | None,
+    error: str,
+    *,
+    due_at: datetime | None,
+    suspend_after: int | None,
+) -> None:
+    """Record a failed try."""
+    known = subscribed(tx.connection, identifier)
+    if known is None:
+        return
+    tx.execute(POST_FAILED, (error, tx.now_micros, identifier))
+    if row is None:
+        return
+    state = "parked" if due_at is None else "queued"
+    changed = tx.execute(LATER, (state, error, to_micros(due_at or tx.now), row, identifier)).rowcount
+    if changed and due_at is None:
+        _note(tx, known, "parked", reply=row, error=error)
+        tx.execute(GIVEN_UP, (identifier,))
+        if suspend_after is not None and tx.execute(SUSPEND, (identifier, suspend_after)).rowcount:
+            _note(tx, known, "suspended", error=error)
+
+
+def end_subscription(tx: Transaction, identifier: str, reason: str) -> None:
+    """Remove a subscription and its events."""
+    known = subscribed(tx.connection, identifier)
+    if known is None:
+        return
+    for statement in UNSUBSCRIBE:
+        tx.execute(statement, (identifier,))
+    _note(tx, known, "ended", reason=reason)
+    tx.grown.add(OUTBOX)
+
+
+def _note(tx: Transaction, about: CallbackSubscription, change: str, **more: object) -> None:
+    tx.note("subscription", {"subscription": about.id, "token": about.holder, "change": change, **more})
+
+
+def _surely_subscribed(connection: SqlConnection, identifier: str) -> CallbackSubscription:
+    found = subscribed(connection, identifier)
+    if found is None:
+        raise NotFound("There is no such subscription.", "Subscribe again.")
+    return found
+
+
+def _of_row(row: Sequence[Any]) -> CallbackSubscription:
+    return CallbackSubscription(
+        id=row[0],
+        token=row[1],
+        holder=row[2],
+        url=row[3],
+        event=row[4],
+        arguments=row[5],
+        secret=row[6],
+        former_secret=row[7],
+        former_until=optional_moment(row[8]),
+        made_at=from_micros(row[9]),
+        renewed_at=from_micros(row[10]),
+        expires_at=from_micros(row[11]),
+        oldest=optional_moment(row[12]),
+        number=row[13],
+        has_gap=bool(row[14]),
+        is_suspended=bool(row[15]),
+        given_up=row[16],
+        failing_from=optional_moment(row[17]),
+        error=row[18],
+        told=row[19],
+        told_at=optional_moment(row[20]),
+    )
+
+
+class SqlSubscriptions:
+    """The contract of `SubscriptionStore`."""
+
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def keep(self, wanted: CallbackSubscription, overlap: timedelta) -> CallbackSubscription:
+        """Make a subscription, or renew it."""
+        return await self._writer.run(lambda tx: keep_subscription(tx, wanted, overlap))
+
+    async def find(self, subscription: str) -> CallbackSubscription | None:
+        """Return a subscription."""
+        return await self._readers.run(lambda db: subscribed(db, subscription))
+
+    async def list(self) -> list[CallbackSubscription]:
+        """Return all subscriptions."""
+        return await self._readers.run(every_subscription)
+
+    async def queue(
+        self, subscription: str, posts: Sequence[EventPost], *, since: int, number: int, has_gap: bool = False
+    ) -> None:
+        """Put events into the outbox, and move the subscription on."""
+        await self._writer.run(
+            lambda tx: queue_posts(tx, subscription, posts, since=since, number=number, has_gap=has_gap),
+            is_durable=bool(posts) or has_gap,
+        )
+
+    async def next_post(self, subscription: str) -> OutboxRow | None:
+        """Return the first event that waits."""
+        return await self._readers.run(lambda db: next_post(db, subscription))
+
+    async def posted(self, subscription: str, row: OutboxId) -> None:
+        """Let an event leave the outbox."""
+        # Lost with the power, it is posted once more, with the same id.
+        await self._writer.run(lambda tx: posted(tx, subscription, row), is_durable=False)
+
+    async def told_gap(self, subscription: str) -> None:
+        """Record that the subscriber knows of what it missed."""
+        await self._writer.run(lambda tx: tx.execute(TOLD_GAP, (subscription,)).rowcount, is_durable=False)
+
+    async def failed(
+        self,
+        subscription: str,
+        row: OutboxId | None,
+        error: str,
+        *,
+        due_at: datetime | None,
+        suspend_after: int | None = None,
+    ) -> None:
+        """Record a failed try."""
+        await self._writer.run(
+            lambda tx: post_failed(tx, subscription, row, error, due_at=due_at, suspend_after=suspend_after)
+        )
+
+    async def end(self, subscription: str, reason: str) -> None:
+        """Remove a subscription and its events."""
+        await self._writer.run(lambda tx: end_subscription(tx, subscription, reason))

@@ -29,7 +29,8 @@ _SELECT = f"""
 SELECT {COLUMNS}, q.tried, q.due_at, q.reminders,
     EXISTS (SELECT 1 FROM deliveries d WHERE d.message = q.message AND d.state IN ('seen', 'answered')
         AND d.consumer NOT IN ('{WATCH}', '{RULES}')),
-    EXISTS (SELECT 1 FROM outbox o WHERE o.message = q.message AND o.state = 'queued')
+    EXISTS (SELECT 1 FROM outbox o WHERE o.message = q.message AND o.state = 'queued'
+        AND o.subscription = '')
 FROM questions q JOIN messages m ON m.id = q.message
 """
 OPEN = f"""{_SELECT}

@@ -21,7 +21,7 @@ from harken.store.sql.events import SqlEvents, identity_of
 from harken.store.sql.leases import SqlLeases
 from harken.store.sql.messages import SqlCheckpoints, SqlMessages, TextIndex, lag
 from harken.store.sql.offers import WaitingReaders
-from harken.store.sql.outbox import SqlOutbox
+from harken.store.sql.outbox import SqlOutbox, SqlSubscriptions
 from harken.store.sql.people import SqlPeople
 from harken.store.sql.questions import SqlQuestions
 from harken.store.sql.retention import SqlRetention
@@ -80,6 +80,7 @@ class SqlStore:
         self.tasks = SqlTasks(writer, readers, holder)
         self.tokens = SqlTokens(writer, readers)
         self.events = SqlEvents(writer, readers, holder)
+        self.subscriptions = SqlSubscriptions(writer, readers)
         self.timeline = SqlTimeline(writer, readers)
         self.retention = SqlRetention(writer, readers, clock, texts)
         self.leases = SqlLeases(writer, readers)

@@ -47,6 +47,8 @@ COMMENT: Final = re.compile(r"--[^\n]*")
 TEXT_PARTS: Final = "messages_text_"
 OWN_PARTS: Final = ("sqlite_autoindex_", "sqlite_stat")  # SQLite's, which nobody else can make
 
+HAS_SUBSCRIPTIONS: Final = "SELECT 1 FROM sqlite_master WHERE name = 'subscriptions'"
+
 CopyProgress = Callable[[int, int], None]
 """Called with how many pages are still to be copied, and of how many."""
 
@@ -62,6 +64,10 @@ def take(database: Path, target: Path, told: CopyProgress = lambda _left, _total
         number = last(source)
         source.backup(copy, pages=PAGES_AT_ONCE, progress=lambda _status, left, total: told(left, total))
         source.execute("COMMIT")
+        # Secrets that sign in the name of this store are of no use in a copy: it forgets who had events posted.
+        if copy.execute(HAS_SUBSCRIPTIONS).fetchone():
+            copy.execute("PRAGMA secure_delete = ON")
+            copy.execute("UPDATE subscriptions SET secret = '', former = ''")
         # One file without a log beside it; whoever opens it to write turns the log on again.
         copy.execute("PRAGMA journal_mode = DELETE")
     return number
@@ -135,7 +141,7 @@ MAY_BE_OBEYED: Final = "it was asked before {moment}, and its host decided by it
 RAN: Final = "it ran when {moment}; how it ended is not known here"
 BACKED_UP: Final = "the backup was taken"
 LOST: Final = "the database was lost"
-QUEUED_REPLIES: Final = "SELECT id FROM outbox WHERE state = 'queued'"
+QUEUED_REPLIES: Final = "SELECT id FROM outbox WHERE state = 'queued' AND subscription = ''"
 PARK: Final = "UPDATE outbox SET state = 'parked', error = ? WHERE id = ?"
 # What was received and not judged yet was judged after the copy was taken: its rule may have run, too.
 # Without rules nobody looks, and how far they came is not kept.
@@ -266,7 +272,11 @@ def _named_in(journal: Path) -> Iterator[tuple[str, str]]:
 
 
 RAISE: Final = "UPDATE identity SET epoch = epoch + 1, moved_to = ''"
-FORGET_TOKENS: Final = "DELETE FROM tokens"
+FORGET_HOLDERS: Final = (
+    "DELETE FROM tokens",
+    "DELETE FROM subscriptions",
+    "DELETE FROM outbox WHERE subscription <> ''",
+)
 
 
 def look(database: Path, journal: Path, identity_file: Path) -> StoreTraces:
@@ -299,11 +309,13 @@ def look(database: Path, journal: Path, identity_file: Path) -> StoreTraces:
 def begin_epoch(database: Path) -> StoreIdentity:
     """Let a copy that is put to use be a later epoch of its store: it goes other ways from here.
 
-    It lets no machine in: a token may have been revoked since it was copied.
+    It lets no machine in: a token may have been revoked since it was copied. Those who had events posted to an address
+    ask again, with the cursor that they have.
     """
     with translated(), closing(connect(f"{database}")) as connection:
         connection.execute(RAISE)
-        connection.execute(FORGET_TOKENS)
+        for statement in FORGET_HOLDERS:
+            connection.execute(statement)
         return identity_of(connection)
 
 
