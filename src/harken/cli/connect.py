@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
@@ -16,6 +17,9 @@ from harken.cli.verbs import verb
 from harken.errors import NotFound, UserError
 from harken.hosts.registry import connectable, host_name, host_names
 
+if TYPE_CHECKING:  # what they do is imported when they are run
+    from harken.hosts.connect.plan import RemoteInbox
+
 _hosts = click.argument("words", metavar="HOST...", nargs=-1, shell_complete=completer("complete_hosts"))
 _project = click.option(
     "--project",
@@ -24,6 +28,16 @@ _project = click.option(
     help="Only this folder (default: all your sessions).",
 )
 _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+
+
+class ConnectChoices(TypedDict):
+    """How an agent is connected; what you do not choose stays as it was."""
+
+    wake: str | None
+    has_approvals: bool | None
+    url: str
+    token_file: str
+    token_variable: str
 
 
 @verb("connect")
@@ -39,6 +53,14 @@ _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmati
     help="Answer elsewhere too what the agent asks before it uses a tool.",
 )
 @click.option("--wake", metavar="WAY", default=None, help="How to wake an idle session, if the agent has a choice.")
+@click.option("--url", metavar="URL", default="", help="Connect to a Harken elsewhere: https://HOST/mcp. Tools only.")
+@click.option("--token-file", metavar="FILE", type=click.Path(), default="", help="With --url: a file with the token.")
+@click.option(
+    "--token-variable",
+    metavar="NAME",
+    default="",
+    help="With --url: the environment variable with the token (default: HARKEN_TOKEN).",
+)
 def connect(
     asked: Invocation,
     *,
@@ -47,23 +69,41 @@ def connect(
     project: Path | None,
     dry_run: bool,
     yes: bool,
-    wake: str | None,
-    has_approvals: bool | None,
+    **chosen: Unpack[ConnectChoices],
 ) -> None:
     """Connect agents: shows the changes to their settings, asks, and writes them.
 
     HOST is an agent that `harken doctor` lists. Adds Harken's MCP server, hooks and instructions, keeps a backup, and
     leaves your other settings as they are; `harken disconnect` removes exactly what was added. An agent that is not
     installed is prepared if files are enough. Exits with 1 if the agent does not see what was written.
+
+    With --url, the agent is connected to a Harken on another machine: it gets its tools, and no hooks and no wake. The
+    token is not written into its settings, only where it is.
     """
     from harken.cli.connecting import connect_targets, look_for_hosts
 
-    found = look_for_hosts(asked, names_of(words, is_all=is_all), project)
+    remote = _remote(chosen["url"], chosen["token_file"], chosen["token_variable"])
+    found = look_for_hosts(asked, names_of(words, is_all=is_all), project, remote)
     if is_all:
         found = [target for target in found if target.found]
     if not found:
         raise NotFound("No agent was found on this machine.", f"There are: {', '.join(host_names())}.")
+    wake, has_approvals = chosen["wake"], chosen["has_approvals"]
     connect_targets(asked, found, wake=wake, has_approvals=has_approvals, is_dry=dry_run, is_agreed=yes)
+
+
+def _remote(url: str, token_file: str, token_variable: str) -> RemoteInbox | None:
+    """Return the inbox on another machine that the options name, if they do."""
+    from harken.hosts.connect.plan import DEFAULT_VARIABLE
+    from harken.hosts.connect.remote import remote_inbox
+
+    if not url and not token_file and not token_variable:
+        return None
+    if not url:
+        raise UserError("--token-file and --token-variable belong to --url.", "See: docs/howto/remote-mcp.md")
+    if token_file and token_variable:
+        raise UserError("A token is in a file or in a variable.", "Leave out one of the two options.")
+    return remote_inbox(url, token_variable or DEFAULT_VARIABLE, token_file)
 
 
 @verb("disconnect")

@@ -35,7 +35,15 @@ from harken.control.start import is_reachable
 from harken.display import one_line, visible
 from harken.errors import HarkenError
 from harken.hosts.connect.apply import DisconnectResult, apply, file_outcomes, undo, verify
-from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectPlan, FileEdit, InstalledProgram, Step
+from harken.hosts.connect.plan import (
+    CheckFinding,
+    CommandStep,
+    ConnectPlan,
+    FileEdit,
+    InstalledProgram,
+    RemoteInbox,
+    Step,
+)
 from harken.hosts.connect.record import shared_blocks
 from harken.hosts.connect.targets import ConnectJob, ConnectTarget, job_of, targets
 from harken.hosts.registry import short, title_of
@@ -46,11 +54,13 @@ GREEN = "32"
 DRY_RUN = "Say --yes; `connect --dry-run` shows it."
 
 
-def look_for_hosts(asked: Invocation, names: Sequence[str], project: Path | None) -> list[ConnectTarget]:
+def look_for_hosts(
+    asked: Invocation, names: Sequence[str], project: Path | None, remote: RemoteInbox | None = None
+) -> list[ConnectTarget]:
     """Return the hosts with what is known of them; a person who waits is told what for."""
     if len(names) > 1 and sys.stderr.isatty():
         note_to_person("Looking for agents …")
-    return targets(asked.home.path, names, project)
+    return targets(asked.home.path, names, project, remote=remote)
 
 
 def connect_targets(
@@ -75,7 +85,8 @@ def connect_targets(
     if asked.as_json:
         asked.print_json({"hosts": results})
     elif any(result["state"] == "connected" for result in results):
-        first = "" if is_reachable(asked.home) else " The first of them starts Harken in the background."
+        starts = any(job.target.remote is None for job in jobs) and not is_reachable(asked.home)
+        first = " The first of them starts Harken in the background." if starts else ""
         asked.screen.line(f"New sessions use it.{first}")
     if any(result["error"] or not all(row["is_good"] for row in result["findings"]) for result in results):
         click.get_current_context().exit(NEEDS_FIXING)
@@ -113,6 +124,7 @@ def _result(job: ConnectJob, state: str, findings: Sequence[CheckFinding], error
     return {
         "host": job.target.connector.name,
         "project": str(project) if project else None,
+        "url": remote.url if (remote := job.target.remote) else None,
         "state": state,
         "found": found_record(job.target.found),
         **plan_record(job.plan),
@@ -330,6 +342,7 @@ def _record(health: HostHealth, surfaces: Sequence[Result]) -> Result:
         "host": health.target.connector.name,
         "found": found_record(health.target.found),
         "is_connected": health.is_connected,
+        "url": remote.url if (remote := health.target.remote) else None,
         "findings": [
             {**finding_record(finding), "project": str(project) if project else None}
             for project, finding in health.findings
@@ -360,7 +373,9 @@ def _show_host(screen: Screen, health: HostHealth, surfaces: Sequence[Result]) -
             screen.line(screen.paint(at_home(f"  Not connected. Run: harken connect {target.connector.name}"), DIM))
         return
     for project in dict.fromkeys(project for project, _ in health.findings):
-        screen.line(f"  In {short(project)}:" if project else "  In every session:")
+        where = f"In {short(project)}" if project else "In every session"
+        by = f", by URL at {one_line(remote.url)}" if project is None and (remote := target.remote) else ""
+        screen.line(f"  {where}{by}:")
         show_findings(screen, [finding for place, finding in health.findings if place == project])
     own = _surfaces_of(health, surfaces)
     if own:

@@ -17,7 +17,7 @@ from types import MappingProxyType, UnionType
 from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 if TYPE_CHECKING:  # the command line reads the facts, and imports nothing else until a verb is run
-    from harken.hosts.connect.plan import Connector
+    from harken.hosts.connect.plan import Connector, RemoteEntry
     from harken.hosts.hook import ApprovalAdapter, HookAdapter, HookSample
     from harken.hosts.trial_recipe import TrialRecipe
     from harken.hosts.wake import HostWaker, PushChannel
@@ -134,6 +134,7 @@ class Host:
     samples: Callable[[], Sequence[HookSample]] | None = None  # of what its hooks send
     approvals: Callable[[], ApprovalAdapter] | None = None  # its questions can be answered from elsewhere
     connector: Callable[[], Connector] | None = None
+    remote: Callable[[], RemoteEntry] | None = None  # it can be connected by URL to an inbox on another machine
     sandbox: Callable[[], Sandbox] | None = None
     transcript: Callable[[], RecordReader] | None = None
     waker: Callable[[], Callable[[], HostWaker]] | None = None  # makes one for a daemon

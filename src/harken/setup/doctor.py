@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -73,10 +73,7 @@ def health_of(target: ConnectTarget) -> HostHealth:
     findings: list[tuple[Path | None, CheckFinding]] = [(None, finding) for finding in own]
     for record in records(target.place.harken):
         if record.host == target.connector.name and record.project:
-            project = Path(record.project)
-            place = record.place(replace(target.place, project=project))
-            inside = replace(target, place=place, record=record)
-            findings += [(project, finding) for finding in _connection(inside)]
+            findings += [(Path(record.project), finding) for finding in _connection(target.recorded(record))]
     return HostHealth(target=target, findings=findings, is_connected=bool(findings))
 
 

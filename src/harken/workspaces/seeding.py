@@ -162,6 +162,10 @@ def seed(everywhere: InstallTarget, task: str, folder: Path, host: str, refuse: 
     found = connector(host)
     try:
         if (record := load(everywhere.harken, host, None)) is not None:
+            if record.url:
+                told = f"{title_of(host)} is connected to the inbox at {one_line(record.url)}"
+                hint = f"To have it here: harken disconnect {host}, then make the task again"
+                return SeedReport(notes=(f"{told}, so it is told nothing of this task. {hint}.",))
             plan = found.plan(everywhere, ConnectOptions(wake=record.wake))
             is_stale = bool(plan.steps)
             note = f"{title_of(host)} is connected, but not as this Harken would do it. Run: {_connect(host)}"

@@ -8,6 +8,7 @@ tells each session what a message is. What it contains is in `plugin.py`.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,8 +29,11 @@ from harken.hosts.connect.plan import (
     FileEdit,
     InstalledProgram,
     InstallTarget,
+    RemoteEntry,
+    RemoteInbox,
     Step,
 )
+from harken.hosts.connect.remote import NODE_AUTHORITY, WHY
 
 PROGRAM: Final = "claude"
 OLDEST: Final = (2, 1, 197)  # the oldest that was seen to wake for a watched file
@@ -155,6 +159,50 @@ class _ClaudeConnector(Connector):
 
 
 CONNECTOR: Final[Connector] = _ClaudeConnector()
+
+
+class _ClaudeEntry(RemoteEntry):
+    """Claude Code's list of servers, in the file with all that it remembers, which only its own commands change."""
+
+    authority = NODE_AUTHORITY
+    takes_file = True
+
+    def steps(self, place: InstallTarget, inbox: RemoteInbox | None) -> Sequence[Step]:
+        """Return the command that changes the list, where anything has to be changed."""
+        place = _rooted(place)
+        scope = _Scope.of(place)
+        there = _inner(_servers(place, scope), SERVER)
+        wanted = _remote_server(inbox) if inbox is not None else {}
+        if there == wanted or (not wanted and "url" not in there):
+            return ()
+        program, at = _needed(place), ("--scope", scope.name, SERVER)
+        remove = _inside(scope, (str(program), "mcp", "remove", *at))
+        add = _inside(scope, (str(program), "mcp", "add-json", *at, json.dumps(wanted)))
+        touches = (_account(place), _config(place) / "backups")
+
+        def step(argv: tuple[str, ...], undo: tuple[str, ...]) -> CommandStep:
+            return CommandStep(argv=argv, undo=undo, why=WHY, environ=_environ(place), touches=touches)
+
+        removed = [step(remove, ())] if there else []
+        return [*removed, *([step(add, remove)] if wanted else [])]
+
+
+REMOTE: Final[RemoteEntry] = _ClaudeEntry()
+
+
+def _remote_server(inbox: RemoteInbox) -> Mapping[str, object]:
+    server = {"type": "http", "url": inbox.url}
+    if not inbox.token_file:
+        return {**server, "headers": {"Authorization": f"Bearer ${{{inbox.variable}}}"}}
+    # The name of the file is not in the text that `printf` reads: it may hold anything.
+    form = shlex.quote('{"Authorization":"Bearer %s"}')
+    return {**server, "headersHelper": f'printf {form} "$(cat {shlex.quote(inbox.token_file)})"'}
+
+
+def _servers(place: InstallTarget, scope: _Scope) -> Mapping[str, object]:
+    account = _object(_account(place))
+    own = account if scope.project is None else _inner(account, "projects", str(scope.project))
+    return _inner(own, "mcpServers")
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ HOST: Final = Host(
     samples=LazyPart("harken.hosts.claude_code.hooks:SAMPLES"),
     approvals=LazyPart("harken.hosts.claude_code.hooks:APPROVALS"),
     connector=LazyPart("harken.hosts.claude_code.connect:CONNECTOR"),
+    remote=LazyPart("harken.hosts.claude_code.connect:REMOTE"),
     sandbox=LazyPart("harken.hosts.claude_code.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.claude_code.hooks:recorded"),
     channel=LazyPart("harken.hosts.claude_code.plugin:CHANNEL"),

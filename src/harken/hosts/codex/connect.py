@@ -41,7 +41,10 @@ from harken.hosts.connect.plan import (
     FileEdit,
     InstalledProgram,
     InstallTarget,
+    RemoteEntry,
+    RemoteInbox,
 )
+from harken.hosts.connect.remote import SettingsEntry
 from harken.hosts.instructions import ANY_HOST, Abilities
 from harken.sessions.turns import HookMoment
 
@@ -493,3 +496,20 @@ def _hooks(inspector: CodexInspector, files: _CodexFiles, project: Path | None) 
 
 
 CONNECTOR: Final[Connector] = CodexConnector()
+
+
+def _remote_server(inbox: RemoteInbox) -> Mapping[str, object]:
+    return {
+        "url": inbox.url,
+        "bearer_token_env_var": inbox.variable,
+        "tool_timeout_sec": TOOL_SECONDS,
+        "omit_tools_from": ["deferred"],
+    }
+
+
+REMOTE: Final[RemoteEntry] = SettingsEntry(
+    file=lambda place: _CodexFiles.of(place, place.project.resolve() if place.project else None).config,
+    keys=(_SERVERS, SERVER),
+    value=_remote_server,
+    authority="SSL_CERT_FILE",
+)

@@ -38,6 +38,7 @@ HOST: Final = Host(
     hooks=LazyPart("harken.hosts.codex.hooks:HOOKS"),
     samples=LazyPart("harken.hosts.codex.hooks:SAMPLES"),
     connector=LazyPart("harken.hosts.codex.connect:CONNECTOR"),
+    remote=LazyPart("harken.hosts.codex.connect:REMOTE"),
     sandbox=LazyPart("harken.hosts.codex.headless:SANDBOX"),
     waker=LazyPart("harken.hosts.codex.wake:CodexWaker"),
     trial=LazyPart("harken.hosts.codex.headless:TRIAL"),

@@ -81,6 +81,10 @@ def apply(
         project = str(place.project) if place.project else ""
         record = replace(found or ConnectRecord(host=plan.host, project=project), is_whole=False)
         record = replace(record, python=place.python, wake=options.wake, is_for_tasks=place.is_for_tasks)
+        if (remote := options.remote) is not None:
+            # No interpreter of this machine is part of such a connection.
+            record = replace(record, python="", url=remote.url)
+            record = replace(record, token_variable=remote.variable, token_file=remote.token_file)
         shared = shared_blocks(place.harken, record.key)
         record = replace(record, has_approvals=place.has_approvals)
         record = replace(record, can_tell=place.can_tell, blocks=_blocks(plan, record, shared))

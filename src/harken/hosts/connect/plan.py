@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol, Self
 
 CONTEXT_LINES: Final = 2
+DEFAULT_VARIABLE: Final = "HARKEN_TOKEN"  # where a host finds its token, unless you name another variable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +35,20 @@ class InstallTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteInbox:
+    """An inbox on another machine, and where a host finds the token for it; the token itself is not in here."""
+
+    url: str
+    variable: str = DEFAULT_VARIABLE
+    token_file: str = ""  # in place of the variable, for hosts that can read a file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectOptions:
     """What you chose. A way that costs you something is never a default."""
 
     wake: str = ""  # a way to be woken that is not the host's default, by the host's own name for it
+    remote: RemoteInbox | None = None  # the host is connected by URL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +134,24 @@ class CheckFinding:
     def of(cls, what: str, hint: str, *, is_good: bool) -> Self:
         """Return a finding that gives the hint only where it is needed."""
         return cls(what=what, is_good=is_good, hint="" if is_good else hint)
+
+
+class RemoteEntry(Protocol):
+    """How one host names an MCP server on another machine in its settings. Without state; writes nothing."""
+
+    @property
+    def authority(self) -> str:
+        """The environment variable that tells the host of a certificate authority of your own."""
+        ...
+
+    @property
+    def takes_file(self) -> bool:
+        """Whether the host can read the token from a file."""
+        ...
+
+    def steps(self, place: InstallTarget, inbox: RemoteInbox | None) -> Sequence[Step]:
+        """Return what puts the entry there, or takes it out when there is no inbox."""
+        ...
 
 
 class Connector(Protocol):

@@ -22,7 +22,7 @@ import msgspec
 
 from harken.errors import Conflict, UserError
 from harken.hosts.connect.files import PRIVATE_FILE, PRIVATE_FOLDER, FileState, read, trouble, write
-from harken.hosts.connect.plan import InstallTarget
+from harken.hosts.connect.plan import InstallTarget, RemoteInbox
 
 FOLDER: Final = "connected"
 VERSION: Final = 1
@@ -68,6 +68,9 @@ class ConnectRecord:
     can_tell: bool = True  # the file that agents are told by may be written
     blocks: tuple[str, ...] = ()  # files with a marked block that some connection wrote and this one uses
     deeds: tuple[RecordedStep, ...] = ()
+    url: str = ""  # of the inbox on another machine that it is connected to; empty: to the one on this machine
+    token_variable: str = ""
+    token_file: str = ""
     file: str = ""  # the key under which it was found; its folder may be a link to elsewhere by now
     version: int = VERSION
 
@@ -75,6 +78,12 @@ class ConnectRecord:
     def key(self) -> str:
         """The name of its files."""
         return self.file or key_of(self.host, Path(self.project) if self.project else None)
+
+    @property
+    def remote(self) -> RemoteInbox | None:
+        """The inbox on another machine that it is connected to, if it is."""
+        remote = RemoteInbox(url=self.url, variable=self.token_variable, token_file=self.token_file)
+        return remote if self.url else None
 
     def place(self, place: InstallTarget) -> InstallTarget:
         """Return a place as far as it was connected there."""

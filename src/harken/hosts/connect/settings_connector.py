@@ -35,8 +35,11 @@ from harken.hosts.connect.plan import (
     FileEdit,
     InstalledProgram,
     InstallTarget,
+    RemoteEntry,
+    RemoteInbox,
     is_change,
 )
+from harken.hosts.connect.remote import SettingsEntry
 from harken.hosts.instructions import ANY_HOST, Abilities
 
 HOOK_NAME: Final = "harken"
@@ -87,6 +90,10 @@ class SettingsConnector(Connector):
     def server(self, own: Mapping[str, object]) -> Mapping[str, object]:
         """Return what the entry of the server has besides its command; `own` is what you have there."""
         return {"timeout": own.get("timeout", 1000 * TOOL_SECONDS)}
+
+    def remote_entry(self) -> RemoteEntry:
+        """Return how it is connected by URL; in its settings, `url` alone would mean an older transport."""
+        return SettingsEntry(file=self._settings, keys=_SERVER, value=_remote_server)
 
     def more_edits(self, place: InstallTarget, *, is_connected: bool) -> Sequence[FileEdit]:
         """Return the other files of a connection, or without it."""
@@ -228,6 +235,11 @@ class SettingsConnector(Connector):
             if settings is not None:
                 (folder / SETTINGS).write_bytes(settings)
             return output_of(argv, environ, Path(home))
+
+
+def _remote_server(inbox: RemoteInbox) -> Mapping[str, object]:
+    headers = {"Authorization": f"Bearer ${{{inbox.variable}}}"}
+    return {"httpUrl": inbox.url, "headers": headers, "timeout": 1000 * TOOL_SECONDS}
 
 
 def is_connected(settings: bytes | None, *, file: Path) -> bool:

@@ -18,9 +18,11 @@ from harken.hosts.connect.plan import (
     ConnectPlan,
     InstalledProgram,
     InstallTarget,
+    RemoteInbox,
     local_place,
 )
 from harken.hosts.connect.record import ConnectRecord, load, records
+from harken.hosts.connect.remote import RemoteConnector, by_url
 from harken.hosts.registry import connector, hosts, short, title_of
 from harken.plugins import PluginFault
 
@@ -41,18 +43,39 @@ class ConnectTarget:
         where = f" in {short(self.place.project)}" if self.place.project else ""
         return f"{title_of(self.connector.name)}{where}"
 
+    @property
+    def remote(self) -> RemoteInbox | None:
+        """The inbox on another machine that it is or will be connected to; None for the one on this machine."""
+        return self.connector.inbox if isinstance(self.connector, RemoteConnector) else None
+
+    def recorded(self, record: ConnectRecord) -> ConnectTarget:
+        """Return the same host where a record says that it is connected, and as it is connected there."""
+        project = Path(record.project) if record.project else None
+        place = record.place(replace(self.place, project=project))
+        return replace(self, connector=by_url(connector(record.host), record.remote), place=place, record=record)
+
 
 def targets(
-    harken: Path, names: Sequence[str], project: Path | None, *, is_looking: bool = True
+    harken: Path,
+    names: Sequence[str],
+    project: Path | None,
+    *,
+    remote: RemoteInbox | None = None,
+    is_looking: bool = True,
 ) -> list[ConnectTarget]:
-    """Return the hosts with what is known of them; looking for their programs takes a moment."""
+    """Return the hosts with what is known of them; looking for their programs takes a moment.
+
+    Without `remote`, each is connected to the inbox that it was connected to before.
+    """
     place = local_place(harken, project)
     connectors = [connector(name) for name in names]
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda each: _target(each, place, is_looking=is_looking), connectors))
+        return list(pool.map(lambda each: _target(each, place, remote, is_looking=is_looking), connectors))
 
 
-def _target(connector: Connector, place: InstallTarget, *, is_looking: bool) -> ConnectTarget:
+def _target(
+    connector: Connector, place: InstallTarget, remote: RemoteInbox | None, *, is_looking: bool
+) -> ConnectTarget:
     found, fault = None, None
     try:
         found = connector.find(place) if is_looking else None
@@ -60,6 +83,7 @@ def _target(connector: Connector, place: InstallTarget, *, is_looking: bool) -> 
         fault = exc
     record = load(place.harken, connector.name, place.project)
     place = replace(place, has_approvals=record.has_approvals) if record else place
+    connector = by_url(connector, remote or (record.remote if record else None))
     return ConnectTarget(connector=connector, place=place, found=found, record=record, fault=fault)
 
 
@@ -92,6 +116,7 @@ def job_of(target: ConnectTarget, wake: str | None, *, is_alone: bool, has_appro
     options = _wishes(target, wake)
     target = _with_approvals(target, choice=has_approvals, is_alone=is_alone)
     try:
+        _check_inbox(target)
         return ConnectJob(target=target, options=options, plan=_plan(target, options))
     except HarkenError as exc:
         if is_alone:
@@ -103,21 +128,38 @@ def job_of(target: ConnectTarget, wake: str | None, *, is_alone: bool, has_appro
 
 def _wishes(target: ConnectTarget, wake: str | None) -> ConnectOptions:
     """Return what the person chose, now or when they connected before."""
-    ways = target.connector.wakes
+    ways, remote = target.connector.wakes, target.remote
     if wake is None:
-        return ConnectOptions(wake=target.record.wake if target.record else "")
+        return ConnectOptions(wake=target.record.wake if target.record else "", remote=remote)
     if wake == "default":
-        return ConnectOptions()
+        return ConnectOptions(remote=remote)
+    if remote is not None:
+        raise UserError("By URL there is no way to wake an agent.", "Leave out --wake.")
     if wake not in ways:
         known = "\n".join(f"{way}: {cost}" for way, cost in {"default": "What comes with it.", **ways}.items())
         raise UserError(f"{title_of(target.connector.name)} has no wake {wake[:40]!r}.", f"There are:\n{known}")
     return ConnectOptions(wake=wake)
 
 
+def _check_inbox(target: ConnectTarget) -> None:
+    """Raise where a host would have two inboxes: its settings have one entry of ours, and several places for it."""
+    title, remote, project = title_of(target.connector.name), target.remote, target.place.project
+    for record in records(target.place.harken):
+        is_other = record.host == target.connector.name and (record.remote is None) != (remote is None)
+        is_here = target.record is not None and record.key == target.record.key
+        if is_other and (is_here or not record.project or project is None):
+            where = f" in {short(Path(record.project))}" if record.project else ""
+            inbox = f"the inbox at {record.url}" if record.url else "the inbox on this machine"
+            again = f"harken disconnect {record.host}" + (f" --project {record.project}" if record.project else "")
+            raise UserError(f"{title} is connected to {inbox}{where}.", f"An agent has one inbox. First: {again}")
+
+
 def _with_approvals(target: ConnectTarget, *, choice: bool | None, is_alone: bool) -> ConnectTarget:
     """Return a host with what the person chose about its questions, now or when they connected before."""
     name = target.connector.name
-    can_ask = hosts()[name].approvals is not None
+    can_ask = hosts()[name].approvals is not None and target.remote is None
+    if choice and target.remote is not None:
+        raise UserError("By URL an agent has no hooks, so its questions stay with it.", "Leave out --approvals.")
     if choice and not can_ask and is_alone:
         able = ", ".join(each for each, host in hosts().items() if host.approvals)
         raise UserError(f"{title_of(name)} cannot be answered from elsewhere yet.", f"These can: {able}.")

@@ -33,7 +33,10 @@ from harken.hosts.connect.plan import (
     FileEdit,
     InstalledProgram,
     InstallTarget,
+    RemoteEntry,
+    RemoteInbox,
 )
+from harken.hosts.connect.remote import SettingsEntry
 from harken.hosts.copilot.hooks import NAME
 from harken.hosts.instructions import ANY_HOST, SKILLS, Abilities, skill_text
 from harken.sessions.turns import HookMoment
@@ -263,6 +266,20 @@ class _CopilotConnector(Connector):
 
 
 CONNECTOR: Final[Connector] = _CopilotConnector()
+
+
+def _servers_file(place: InstallTarget) -> Path:
+    if place.project is not None:
+        raise UserError("Copilot CLI has servers on other machines for every folder.", "Leave out --project.")
+    return _state(place) / "mcp-config.json"
+
+
+def _remote_server(inbox: RemoteInbox) -> Mapping[str, object]:
+    headers = {"Authorization": f"Bearer ${{{inbox.variable}}}"}
+    return {"type": "http", "url": inbox.url, "headers": headers, "tools": ["*"]}
+
+
+REMOTE: Final[RemoteEntry] = SettingsEntry(file=_servers_file, keys=("mcpServers", SERVER), value=_remote_server)
 
 
 def settings_file(place: InstallTarget) -> Path:

@@ -45,6 +45,7 @@ HOST: Final = Host(
     hooks=LazyPart("harken.hosts.copilot.hooks:HOOKS"),
     samples=LazyPart("harken.hosts.copilot.hooks:SAMPLES"),
     connector=LazyPart("harken.hosts.copilot.connect:CONNECTOR"),
+    remote=LazyPart("harken.hosts.copilot.connect:REMOTE"),
     sandbox=LazyPart("harken.hosts.copilot.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.copilot.hooks:recorded"),
     trial=LazyPart("harken.hosts.copilot.headless:TRIAL"),

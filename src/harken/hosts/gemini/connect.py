@@ -15,7 +15,7 @@ from typing import Final
 from harken.hosts.connect.command import SERVER, UNASKED, hook_line
 from harken.hosts.connect.edits import json_value
 from harken.hosts.connect.files import read
-from harken.hosts.connect.plan import FileEdit, InstallTarget
+from harken.hosts.connect.plan import FileEdit, InstallTarget, RemoteEntry
 from harken.hosts.connect.record import key_of, records
 from harken.hosts.connect.settings_connector import HOOK_NAME, SETTINGS, SettingsConnector, SettingsHook, is_connected
 from harken.hosts.gemini.hooks import CLEARED, EVENTS, NAME
@@ -121,3 +121,4 @@ def _hooks(place: InstallTarget) -> Iterator[SettingsHook]:
 
 
 CONNECTOR: Final = GeminiConnector()
+REMOTE: Final[RemoteEntry] = CONNECTOR.remote_entry()

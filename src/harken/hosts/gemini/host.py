@@ -34,6 +34,7 @@ HOST: Final = Host(
     hooks=LazyPart("harken.hosts.gemini.hooks:HOOKS"),
     samples=LazyPart("harken.hosts.gemini.hooks:SAMPLES"),
     connector=LazyPart("harken.hosts.gemini.connect:CONNECTOR"),
+    remote=LazyPart("harken.hosts.gemini.connect:REMOTE"),
     sandbox=LazyPart("harken.hosts.gemini.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.gemini.hooks:recorded"),
     trial=LazyPart("harken.hosts.gemini.headless:TRIAL"),

@@ -31,7 +31,10 @@ from harken.hosts.connect.plan import (
     FileEdit,
     InstalledProgram,
     InstallTarget,
+    RemoteEntry,
+    RemoteInbox,
 )
+from harken.hosts.connect.remote import SettingsEntry
 from harken.hosts.instructions import ANY_HOST, Abilities
 from harken.hosts.opencode.hooks import NAME
 
@@ -228,3 +231,24 @@ def _said(place: InstallTarget, *argv: str, settings: bytes = b"{}") -> str:
         file.write_bytes(settings)
         environ = {**kept, **quiet, "HOME": scratch, "OPENCODE_CONFIG": str(file)}
         return output_of(argv, environ, Path(scratch), is_all=False)
+
+
+def _remote_server(inbox: RemoteInbox) -> Mapping[str, object]:
+    token = f"{{file:{inbox.token_file}}}" if inbox.token_file else f"{{env:{inbox.variable}}}"
+    return {
+        "type": "remote",
+        "url": inbox.url,
+        "headers": {"Authorization": f"Bearer {token}"},
+        "oauth": False,
+        "enabled": True,
+        "timeout": TIMEOUT_MS,
+    }
+
+
+REMOTE: Final[RemoteEntry] = SettingsEntry(
+    file=settings_file,
+    keys=ENTRY,
+    value=_remote_server,
+    takes_file=True,
+    start=json_set(None, ("$schema",), SCHEMA, file=Path(_DEFAULT)),
+)

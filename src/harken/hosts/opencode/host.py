@@ -34,6 +34,7 @@ HOST: Final = Host(
     samples=LazyPart("harken.hosts.opencode.hooks:SAMPLES"),
     approvals=LazyPart("harken.hosts.opencode.hooks:APPROVALS"),
     connector=LazyPart("harken.hosts.opencode.connect:CONNECTOR"),
+    remote=LazyPart("harken.hosts.opencode.connect:REMOTE"),
     sandbox=LazyPart("harken.hosts.opencode.headless:SANDBOX"),
     trial=LazyPart("harken.hosts.opencode.headless:TRIAL"),
 )

@@ -15,7 +15,7 @@ from typing import Final
 from harken.hosts.connect.command import SERVER, UNASKED, hook_line
 from harken.hosts.connect.edits import json_append, json_remove_items, json_value
 from harken.hosts.connect.instructions_block import AGENTS_FILE
-from harken.hosts.connect.plan import InstallTarget
+from harken.hosts.connect.plan import InstallTarget, RemoteEntry
 from harken.hosts.connect.settings_connector import SettingsConnector, SettingsHook
 from harken.hosts.instructions import Abilities
 from harken.hosts.qwen.hooks import EVENTS, IDLE, IDLE_EVENT, NAME
@@ -108,3 +108,4 @@ def _line(place: InstallTarget, moment: HookMoment) -> str:
 
 
 CONNECTOR: Final = QwenConnector()
+REMOTE: Final[RemoteEntry] = CONNECTOR.remote_entry()

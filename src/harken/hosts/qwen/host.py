@@ -41,6 +41,7 @@ HOST: Final = Host(
     hooks=LazyPart("harken.hosts.qwen.hooks:HOOKS"),
     samples=LazyPart("harken.hosts.qwen.hooks:SAMPLES"),
     connector=LazyPart("harken.hosts.qwen.connect:CONNECTOR"),
+    remote=LazyPart("harken.hosts.qwen.connect:REMOTE"),
     sandbox=LazyPart("harken.hosts.qwen.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.qwen.hooks:recorded"),
     waker=LazyPart("harken.hosts.qwen.wake:QwenWakers"),
