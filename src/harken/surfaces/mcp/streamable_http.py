@@ -127,6 +127,49 @@ class _Exchange:
         return self.carrier is not None and self.carrier.is_over
 
 
+class _EndedWithAnswer:
+    """Sends the answer to a call together with the end of its stream, which the SDK sends right after it.
+
+    A client closes the connection when it has its answer. An end that comes later makes its system reset the
+    connection, as it does when an answer was not read.
+    """
+
+    def __init__(self, exchange: _Exchange, send: Send) -> None:
+        self._exchange = exchange
+        self._send = send
+        self._held: Message | None = None
+
+    async def send(self, message: Message) -> bytes:
+        """Send a message, or hold it for the next one; return the part of the body that was sent."""
+        if message["type"] != "http.response.body":
+            await self._send(message)
+            return b""
+        if self._held is not None:
+            message = {**message, "body": self._held["body"] + message.get("body", b"")}
+        body: bytes = message.get("body", b"")
+        if self._held is None and message.get("more_body", False) and self._is_answer(body):
+            self._held = message
+            return b""
+        self._held = None
+        await self._send(message)
+        return body
+
+    async def finish(self) -> bytes:
+        """Send what is held: the request is over."""
+        held, self._held = self._held, None
+        if held is None or self._exchange.is_over:
+            return b""
+        await self._send(held)
+        body: bytes = held["body"]
+        return body
+
+    def _is_answer(self, body: bytes) -> bool:
+        exchange = self._exchange
+        if not exchange.number or exchange.is_json:
+            return False
+        return any(said.id == exchange.request and not said.method for said in _messages(body, is_json=False))
+
+
 class RemoteAgent:
     """One client elsewhere: the handlers, the SDK's transport, and what its answers carried."""
 
@@ -189,6 +232,7 @@ class RemoteAgent:
         with self._present():
             body, asked = await _read(scope, receive)
             exchange, is_over = await self._note_request(scope, asked), False
+            ending = _EndedWithAnswer(exchange, send)
 
             async def sending(message: Message) -> None:
                 nonlocal is_over
@@ -198,14 +242,13 @@ class RemoteAgent:
                     exchange.is_json = headers.get("content-type", "").startswith("application/json")
                     if name := headers.get(SESSION_HEADER, ""):
                         began(name)
-                await send(message)
-                if message["type"] == "http.response.body":
-                    self._note_written(exchange, message.get("body", b""))
+                self._note_written(exchange, await ending.send(message))
 
             try:
                 await self._manager.handle_request(scope, _again(body, receive), sending)
             finally:
                 with anyio.CancelScope(shield=True):
+                    self._note_written(exchange, await ending.finish())
                     await self._note_over(exchange)
         if is_over:
             self.end()
