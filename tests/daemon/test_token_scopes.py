@@ -261,7 +261,20 @@ async def test_token_makes_none_that_may_more(stage: Stage) -> None:
             await make(stage, made, name="more", **asked)
     with pytest.raises(Forbidden, match="more than itself"):
         await make(stage, made, name="more", kind="sender", trust="owner")
+    with pytest.raises(Forbidden, match="more than itself"):  # it would speak as you
+        await make(stage, made, name="more", kind="phone", may=["read"])
     assert {each.name for each in await stage.daemon.store.tokens.list()} == {"maker", "reader"}
+
+
+@pytest.mark.parametrize("seconds", [None, 120.0, 30.0])
+async def test_token_makes_none_that_outlives_it(stage: Stage, seconds: float | None) -> None:
+    """An end that you gave it is one of all that comes of it."""
+    may = ["read", "token_new"]
+    maker = await make(stage, name="maker", may=may, mailboxes=["*"], seconds=60.0)
+    asked = TokenRequest(name="made", may=["read"], seconds=seconds)
+    made, _secret = await stage.daemon.tokens.make(maker.doing("token_new", Grant.NAMED), asked)
+    until = min(seconds or 60.0, 60.0)
+    assert made.token.expires_at == stage.daemon.clock.now() + timedelta(seconds=until)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from harken.model import (
     INBOX,
     LOCAL,
     NOT_AGENTS,
+    OWNER_ID,
     PROGRAM,
     TASK,
     WATCH,
@@ -316,11 +317,13 @@ class Tokens:
                 "Use up to 31 small letters, digits and dashes: buildbox",
             )
         scope = scope_of(asked, self._verbs)
-        if caller.scope is not None and (scope is None or not is_within(scope, caller.scope) or scope.trust):
-            raise caller.refusal("make a token that may do more than itself")
-        now = self._clock.now()
-        seconds = asked.seconds
+        now, seconds = self._clock.now(), asked.seconds
         expires = None if seconds is None else now + timedelta(seconds=min(seconds, LONGEST_TOKEN_SECONDS))
+        if caller.scope is not None:
+            speaks_for_you = asked.kind == PHONE and caller.sender.id != OWNER_ID
+            if scope is None or not is_within(scope, caller.scope) or scope.trust or speaks_for_you:
+                raise caller.refusal("make a token that may do more than itself")
+            expires = min((each for each in (expires, await self._end_of(caller)) if each is not None), default=None)
         if asked.subject and not self._issuer:
             raise UserError("No issuer vouches for subjects.", "Set http.issuer in config.toml.")
         if asked.subject and scope is None:
@@ -340,6 +343,11 @@ class Tokens:
         """Return all tokens, the oldest first."""
         caller.require_owner("look at tokens")
         return [self._seen(each) for each in await self._tokens.list()]
+
+    async def _end_of(self, caller: Caller) -> datetime | None:
+        """Return when the token of a caller ends."""
+        named = [each for each in await self._tokens.list() if each.name == caller.holder]
+        return next((each.expires_at for each in named if self._seen(each).state == IN_FORCE), self._clock.now())
 
     async def revoke(self, caller: Caller, name: str) -> TokenState:
         """Revoke a token, and close the connections that use it."""
