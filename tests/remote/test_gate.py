@@ -12,6 +12,7 @@ from harken.daemon.public.gate import MAX_OPEN, RequestRate, address_of
 from harken.daemon.public.listener import WRONG_MOST
 from tests.loss.rig import WAIT_SECONDS, until
 from tests.remote.rig import ACCEPT, PublicDaemon
+from tests.remote.test_lost_streams import RawClient
 
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -216,3 +217,28 @@ def test_session_of_another_token_does_not_exist(public: PublicDaemon) -> None:
     assert public.ask("/mcp", mine, ping, Mcp_Session_Id=session, **said)[0] == 200
     assert public.ask("/mcp", mine, method="DELETE", Mcp_Session_Id=session, **said)[0] == 200
     assert public.ask("/mcp", mine, ping, Mcp_Session_Id=session, **said)[0] == 404
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize(
+    "body", [b'\xef\xbb\xbf{"jsonrpc": "2.0", "id": 1}', b'{"id": NaN}', b'{"id": 1e999}', b"[1]", b"{"]
+)
+def test_body_that_parsers_read_differently_is_refused(public: PublicDaemon, version: str, body: bytes) -> None:
+    """Else a call would run of which the evidence knows nothing."""
+    said = {"Accept": ACCEPT, "Content_Type": "application/json", "MCP_Protocol_Version": version}
+    status, _headers, answer = public.ask("/mcp", public.token(), body, **said)
+    assert (status, answer["error"]["code"]) == (400, -32700)
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+def test_token_that_follows_one_of_its_name_has_its_own_scope(public: PublicDaemon, version: str) -> None:
+    """The first has expired and the second may do less: what was begun with the first is not its."""
+    client = RawClient(public, public.token(mailboxes=["*"], seconds=2), version).begin()
+    public.call("send", text="for the shop", sender="ci-bot", to="project:shop")
+    client.tool("inbound_queue_stats")
+    until(lambda: public.call("token_list")["tokens"][0]["state"] == "expired", "it has expired")
+    client.secret = public.token(mailboxes=["inbox"])
+    message = {"jsonrpc": "2.0", **client.tool_call("inbox_pull")}
+    status, _headers, answer = public.ask("/mcp", client.secret, message, **client.headers(message))
+    assert "for the shop" not in str(answer)
+    assert status == (404 if version == "2025-11-25" else 200)

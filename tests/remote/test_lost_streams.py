@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPResponse
@@ -63,12 +64,15 @@ class RawClient:
 
     def tool_call(self, tool: str, **arguments: object) -> dict[str, Json]:
         """Return a message that calls a tool."""
-        params: dict[str, Json] = {"name": tool, "arguments": arguments}
+        return {"id": next(self.numbers), **self.message("tools/call", name=tool, arguments=arguments)}
+
+    def message(self, method: str, **params: Json) -> dict[str, Json]:
+        """Return a message without an id."""
         if self.version == MODERN:
             keys = ("protocolVersion", "clientCapabilities", "clientInfo")
             values: tuple[Json, ...] = (MODERN, {}, {"name": "raw", "version": "1"})
             params["_meta"] = {f"io.modelcontextprotocol/{key}": value for key, value in zip(keys, values, strict=True)}
-        return {"id": next(self.numbers), "method": "tools/call", "params": params}
+        return {"method": method, "params": params}
 
     def tool(self, tool: str, **arguments: object) -> Json:
         """Call a tool and read its answer."""
@@ -167,3 +171,26 @@ def test_answer_that_nobody_read_is_given_again(public: PublicDaemon, version: s
     if not again:  # its loss is noticed a moment after the call
         again = until(lambda: client.tool("inbox_pull")["messages"], "it is given again", WAIT_SECONDS)
     assert [each["id"] for each in again] == [sent]
+
+
+def test_cancellation_of_a_modern_client_takes_no_answer_of_another_call(public: PublicDaemon) -> None:
+    """Its ids are its own and may come again: what one names says nothing about the calls that the daemon numbers."""
+    client = RawClient(public, public.token(), MODERN, numbers=count(7)).begin()
+    sent = public.call("send", text="once", sender="ci-bot")["id"]
+    assert [each["id"] for each in client.tool("inbox_pull")["messages"]] == [sent]
+    with client.posted(client.message("notifications/cancelled", requestId=1)) as answer:
+        answer.read()
+    assert client.tool("inbox_pull")["messages"] == []
+    assert _ledger(public, sent) == "seen"
+
+
+def test_requests_that_come_together_are_of_one_agent(public: PublicDaemon) -> None:
+    """Else what one of two was given, a later call of the other would not prove, and it would come again."""
+    client = RawClient(public, public.token(), MODERN)
+    sent = public.call("send", text="once", sender="ci-bot")["id"]
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(client.tool, ["inbox_pull", *["inbound_queue_stats"] * 3]))
+    assert [each["id"] for each in answers[0]["messages"]] == [sent]
+    assert len(public.call("status")["sessions"]) == 1
+    client.tool("inbound_queue_stats")
+    assert _ledger(public, sent) == "seen"

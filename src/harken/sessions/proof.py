@@ -170,11 +170,14 @@ class CallLog:
         self._lost.add(request)
         return True
 
-    def discard(self, request: str, call: str = "") -> bool:
-        """An answer that was written did not arrive; return whether it is unproven, by a call that has begun too."""
+    def discard(self, request: str, *, is_proven_by_calls: bool = True) -> bool:
+        """An answer that was written did not arrive; return whether it is unproven.
+
+        Calls that have begun prove it, unless it is known that they cannot.
+        """
         self._when_proven.pop(request, None)
-        by_call = self._proven.get(call, {}).pop(request, None)
-        return self._answered.pop(request, None) is not None or by_call is not None
+        by_calls = [] if is_proven_by_calls else [each.pop(request, None) for each in self._proven.values()]
+        return self._answered.pop(request, None) is not None or any(each is not None for each in by_calls)
 
     def is_lost(self, request: str) -> bool:
         """Return, once, whether a call was cancelled before its answer: it gets none."""

@@ -182,7 +182,8 @@ class RemoteAgent:
         self._inbox = means.inbox
         self._calls = CallLog(self._edge)
         self._numbers = count(1)
-        self._unsure: dict[str, SentAnswer | None] = {}  # the answers that were written last, by the number of the call
+        self._unsure: dict[str, SentAnswer] = {}  # the answers that were written last, by the number of the call
+        self._looking = anyio.Lock()
         self._waiting: dict[str, _Exchange] = {}  # calls without a written answer
         self._has_hint = False
         self._tasks: TaskGroup | None = None
@@ -231,6 +232,9 @@ class RemoteAgent:
         """Serve a request; `began` is told the id of the MCP session that it begins."""
         with self._present():
             body, asked = await _read(scope, receive)
+            if asked is None:
+                await _refuse(send, 400, types.PARSE_ERROR, "This is not a JSON-RPC 2.0 message.")
+                return
             exchange, is_over = await self._note_request(scope, asked), False
             ending = _EndedWithAnswer(exchange, send)
 
@@ -270,22 +274,22 @@ class RemoteAgent:
             scope["state"] = {**scope.get("state", {}), _NUMBER: exchange.number}
             self._calls.begin(exchange.number)
             self._waiting[exchange.number] = exchange
-            await self._give_up_lost(exchange.number)
+            await self._give_up_lost()
         return exchange
 
-    async def _give_up_lost(self, call: str) -> None:
+    async def _give_up_lost(self) -> None:
         """A call arrived: it proves no answer that the other side has not taken."""
-        written, self._unsure = self._unsure, {}
-        for number, answer in written.items():
-            if answer is None or await _arrives(answer):
-                continue
-            if self._calls.discard(number, call) and self._agent.session is not None:
-                await self._inbox.proofs.release(self._agent.session.key, [self._calls.carrier(number)])
+        async with self._looking:
+            written, self._unsure = self._unsure, {}
+            for number in await _lost(written):
+                if self._calls.discard(number, is_proven_by_calls=False) and self._agent.session is not None:
+                    await self._inbox.proofs.release(self._agent.session.key, [self._calls.carrier(number)])
 
     async def _note_cancelled(self, request: object) -> None:
         number = request_key(request)
         session = self._agent.session
-        if session is None:
+        # A client of 2026 cancels a call by closing its stream; what it names here is not the number of a call.
+        if session is None or self.is_modern:
             return
         if self._calls.discard(number):
             await self._inbox.proofs.release(session.key, [self._calls.carrier(number)])
@@ -304,7 +308,8 @@ class RemoteAgent:
                 continue
             del self._waiting[number]
             found.is_written = True
-            self._unsure[number] = exchange.carrier.sent() if exchange.carrier else None
+            if exchange.carrier is not None:
+                self._unsure[number] = exchange.carrier.sent()
             self._calls.answer(number)
 
     async def _note_over(self, exchange: _Exchange) -> None:
@@ -407,7 +412,9 @@ class RemoteAgents:
         self._means = means
         self._tasks: TaskGroup | None = None
         self._sessions: dict[str, RemoteAgent] = {}  # by the ids of MCP sessions, of clients of 2025
-        self._programs: dict[tuple[str, str], RemoteAgent] = {}  # by token and name, of clients of 2026
+        self._programs: dict[tuple[Caller, str], RemoteAgent] = {}  # by token and name, of clients of 2026
+        self._agents: set[RemoteAgent] = set()  # all of them, those that begin too
+        self._beginning = anyio.Lock()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
@@ -428,12 +435,13 @@ class RemoteAgents:
         version = headers.get(VERSION_HEADER)
         if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
             body, asked = await _read(scope, receive)
-            agent = await self._program(holder, client_name(asked.params))
+            agent = await self._program(holder, client_name(asked.params if asked else None))
             await agent.handle(scope, _again(body, receive), send, began=_ignored)
             return
         name = headers.get(SESSION_HEADER, "")
         known = self._sessions.get(name)
-        if known is not None and known.holder.holder == holder.holder and not known.is_ended:
+        # A token that has expired may be followed by another of its name, which may do less.
+        if known is not None and known.holder == holder and not known.is_ended:
             await known.handle(scope, receive, send, began=_ignored)
         elif name:
             await _no_session(send)
@@ -458,11 +466,13 @@ class RemoteAgents:
                 agent.end()
 
     async def _program(self, holder: Caller, client: str) -> RemoteAgent:
-        key = (holder.holder, client[:80])
-        known = self._programs.get(key)
-        if known is None or known.is_ended:
-            known = self._programs[key] = await self._new(holder, is_modern=True)
-        return known
+        key = (holder, client[:80])
+        # Requests that arrive together are of one agent: else a later call would not prove what the other had.
+        async with self._beginning:
+            known = self._programs.get(key)
+            if known is None or known.is_ended:
+                known = self._programs[key] = await self._new(holder, is_modern=True)
+            return known
 
     async def _new(self, holder: Caller, *, is_modern: bool) -> RemoteAgent:
         mine = self._of(holder.holder)
@@ -474,6 +484,7 @@ class RemoteAgents:
         if self._tasks is None:
             raise Unavailable("The daemon is starting.", "Try again in a moment.")
         agent = RemoteAgent(holder, self._means, is_modern=is_modern)
+        self._agents.add(agent)
         await self._tasks.start(self._keep, agent)
         return agent
 
@@ -482,22 +493,23 @@ class RemoteAgents:
             await agent.run(task_status=task_status)
         finally:
             agent.end()
+            self._agents.discard(agent)
             self._sessions = {name: each for name, each in self._sessions.items() if each is not agent}
             self._programs = {name: each for name, each in self._programs.items() if each is not agent}
 
     def _of(self, holder: str) -> list[RemoteAgent]:
-        found = {id(each): each for each in (*self._sessions.values(), *self._programs.values())}
-        return [each for each in found.values() if each.holder.holder == holder and not each.is_ended]
+        return [each for each in self._agents if each.holder.holder == holder and not each.is_ended]
 
 
-async def _arrives(answer: SentAnswer) -> bool:
-    """Return whether an answer was taken; a system may acknowledge it a little later than its program reads it."""
+async def _lost(written: Mapping[str, SentAnswer]) -> Collection[str]:
+    """Return which answers were not taken; a system may acknowledge one a little later than its program reads it."""
+    taken = {number: answer.is_taken() for number, answer in written.items()}
     for _ in range(ACKNOWLEDGE_LOOKS):
-        is_taken = answer.is_taken()
-        if is_taken is not None:
-            return is_taken
+        if None not in taken.values():
+            break
         await anyio.sleep(ACKNOWLEDGE_LOOK_SECONDS)
-    return False
+        taken = {number: answer.is_taken() for number, answer in written.items()}
+    return [number for number, is_taken in taken.items() if not is_taken]
 
 
 def _unasked(_session: Session) -> None:
@@ -515,8 +527,8 @@ def _number_of(context: Context) -> str:
     return number or request_key(context.request_id)
 
 
-async def _read(scope: Scope, receive: Receive) -> tuple[Message, _AskedMessage]:
-    """Return the body of a request, and what is looked at of it."""
+async def _read(scope: Scope, receive: Receive) -> tuple[Message, _AskedMessage | None]:
+    """Return the body of a request, and what is looked at of it; None for what two parsers may read differently."""
     if scope["method"] != "POST":
         return {"type": "http.request", "body": b"", "more_body": False}, _AskedMessage()
     body = bytearray()
@@ -529,7 +541,7 @@ async def _read(scope: Scope, receive: Receive) -> tuple[Message, _AskedMessage]
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         asked = msgspec.json.decode(sound_json(whole), type=_AskedMessage)
         return {"type": "http.request", "body": whole, "more_body": False}, asked
-    return {"type": "http.request", "body": whole, "more_body": False}, _AskedMessage()
+    return {"type": "http.request", "body": whole, "more_body": False}, None
 
 
 def _again(body: Message, receive: Receive) -> Receive:
@@ -551,8 +563,11 @@ def _messages(body: bytes, *, is_json: bool) -> Iterable[_SaidMessage]:
 
 
 async def _no_session(send: Send) -> None:
-    error = {"code": types.INVALID_REQUEST, "message": "There is no such session; begin one with initialize."}
-    body = json_bytes({"jsonrpc": "2.0", "id": None, "error": error})
+    await _refuse(send, 404, types.INVALID_REQUEST, "There is no such session; begin one with initialize.")
+
+
+async def _refuse(send: Send, status: int, code: int, text: str) -> None:
+    body = json_bytes({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": text}})
     headers = [(b"content-type", b"application/json")]
-    await send({"type": "http.response.start", "status": 404, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
