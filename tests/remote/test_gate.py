@@ -160,6 +160,40 @@ def test_smuggled_request_is_not_served(public: PublicDaemon) -> None:
             assert b" 200 " not in answer
 
 
+def _said(public: PublicDaemon, request: str) -> str:
+    """Return what is answered on a connection of its own until it ends, or has been idle."""
+    with public.main.secure() as sock:
+        sock.settimeout(WAIT_SECONDS)
+        sock.sendall(request.encode())
+        return b"".join(iter(lambda: sock.recv(1 << 16), b"")).decode()
+
+
+def test_headers_after_the_body_are_none(public: PublicDaemon) -> None:
+    """A proxy that checks or removes a header does not look there."""
+    head = f"POST /api/whoami HTTP/1.1\r\nHost: localhost:{public.main.port}\r\nConnection: close\r\n"
+    body = f"2\r\n{{}}\r\n0\r\nAuthorization: Bearer {public.token()}\r\n\r\n"
+    assert _said(public, f"{head}Transfer-Encoding: chunked\r\n\r\n{body}").startswith("HTTP/1.1 401 ")
+
+
+def test_nothing_leads_to_the_host_that_a_client_names(public: PublicDaemon) -> None:
+    """A link to this address must not lead elsewhere."""
+    for path in ("/mcp/", "/healthz/", "/api/list/"):
+        status, headers, _answer = public.ask(path, Host="evil.example")
+        assert (status, "location" in headers) == (404, False)
+
+
+def test_strangers_write_nothing_into_the_log(public: PublicDaemon) -> None:
+    """Else anybody could fill the disk, or hide in it what matters."""
+    log = public.main.served.home / "logs" / "daemon.log"
+    before = log.read_text()
+    key = "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg=="
+    for path in ("/mcp", "/api/list", "/link", "/"):
+        assert _said(
+            public, f"GET {path} HTTP/1.1\r\nHost: localhost:{public.main.port}\r\nConnection: Upgrade\r\n{key}\r\n\r\n"
+        )
+    assert log.read_text() == before
+
+
 def test_secret_is_in_no_log_and_no_list_of_processes(public: PublicDaemon) -> None:
     """Whatever was asked with it, also what failed."""
     secret = public.token()

@@ -121,7 +121,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; those of a connection that was refused are dropped."""
-        if self not in self.connections:
+        if self not in self.connections or self._is_last:
             return
         self._unseen_bytes += len(data)
         idle = self.timeout_keep_alive_task
@@ -157,7 +157,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """Take a header."""
         self._unseen_bytes = 0
         self._head_bytes += len(name) + len(value)
-        if self._head_bytes <= MAX_HEAD_BYTES:
+        # After the body they are no headers: who checks those before us has not seen them.
+        if self._head_bytes <= MAX_HEAD_BYTES and not self._is_in_body:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:

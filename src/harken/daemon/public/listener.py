@@ -27,6 +27,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from harken.config.home import expand_user
@@ -182,6 +183,7 @@ class PublicListener:
             self._certificate.context()
         sock = _bound(self._settings.public_listen)
         app = Starlette(routes=list(self._routes), exception_handlers={HTTPException: _plain_error})
+        app.router.redirect_slashes = False  # to the host that the client names, whatever that is
         server = make_server(app, web_socket=CountedWebSocket)
         with sock:
             sock.settimeout(0)
@@ -269,6 +271,12 @@ class CountedWebSocket(WebSocketsSansIOProtocol):
     """A web socket that says when it is over."""
 
     over: Callable[[], None] | None = None
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Send a part of what is said; a refusal is an answer, and no fault that the log is for."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""
