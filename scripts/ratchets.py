@@ -50,7 +50,9 @@ SOURCES: Final = "src/harken/sources/"
 KIND_DECLARATION: Final = "/kind.py"
 # The protocol's own name; and a word that means something else there.
 NO_KIND_NAMES: Final = frozenset({"mcp"})
-OTHER_MEANINGS: Final = frozenset({("src/harken/inbox/results.py", "outlook")})
+OTHER_MEANINGS: Final = frozenset(
+    {("src/harken/inbox/results.py", "outlook"), ("src/harken/surfaces/mcp/events.py", "webhook")}
+)
 DECLARATION: Final = "host.py"
 NAMING_FIELDS: Final = frozenset({"name", "title", "aliases"})
 LOCK_FILES: Final = ("requirements.lock", "requirements-dev.lock")

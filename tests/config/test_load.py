@@ -60,6 +60,7 @@ def test_defaults_are_those_of_the_documentation(home: Home) -> None:
         "http.allow_remote": False,
         "http.public_listen": "",
         "http.public_url": "",
+        "http.callbacks_to_loopback": False,
         "http.proxy": [],
         "http.issuer": "",
         "http.certificate": "",

@@ -103,7 +103,12 @@ def _show_agents(screen: Screen, found: Result) -> None:
         (each["consumer"], each["sentence"], f"told {each['told']}, since {clock_time(each['since'])}")
         for each in found["daemon"].get("subscriptions", [])
     ]
+    posted = [
+        (each["token"], each["sentence"], each["error"] or f"told {each['told']}", f"{each['state']}")
+        for each in found["callbacks"] or ()
+    ]
     show_section(screen, "Subscribed to events", followed)
+    show_section(screen, "Events are posted", posted)
     waits = [
         (place["consumer"], place["mailbox"], f"{place['unread']} unread")
         for place in found["consumers"]

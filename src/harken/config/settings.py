@@ -127,6 +127,14 @@ class HttpSettings:
             'public_url = "https://harken.example.org:8443"',
         ),
     )
+    callbacks_to_loopback: bool = field(
+        default=False,
+        metadata=_about(
+            flag(),
+            "Whether events may be posted to subscribers on the daemon's machine, also without TLS: to try it out.",
+            "callbacks_to_loopback = true",
+        ),
+    )
     proxy: tuple[str, ...] = field(
         default=(),
         metadata=_about(

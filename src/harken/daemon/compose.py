@@ -50,6 +50,7 @@ from harken.errors import Unavailable, UserError
 from harken.hosts.connect.plan import local_place
 from harken.hosts.hook import Hello
 from harken.inbox.access import Access, Tokens
+from harken.inbox.callbacks import CallbackDelivery, CallbackSubscriptions
 from harken.inbox.caller import NO_SESSION, Bounds, Caller, Grant, Role
 from harken.inbox.channels import Channels
 from harken.inbox.conversations import Conversations
@@ -76,7 +77,7 @@ from harken.store.contract.events import AfterCommit, Event
 from harken.store.journal import Journal
 from harken.store.sqlite.connection import Connect, connect
 from harken.surfaces.hooks import Notify
-from harken.surfaces.mcp.services import AgentServices, Ask
+from harken.surfaces.mcp.services import AgentServices, Ask, event_json
 from harken.surfaces.socket import CallConnection
 from harken.surfaces.web.app import api_routes, create_app
 from harken.surfaces.web.context import WebContext
@@ -222,6 +223,7 @@ class Daemon:
             reload=self.reload,
             sign_in=lambda: self.sign_ins.link(self.url),
             browsers=self.sign_ins.sessions,
+            callbacks=self.store.subscriptions.list,
             machines=lambda: self.machines.here() if self.machines else {},
         )
 
@@ -551,13 +553,23 @@ def _let_machines_in(daemon: Daemon, listener: Listener, supervisor: Supervisor)
         gate=GateSettings(hosts=lambda: public.hosts, proxies=daemon.settings.http.proxy, issuer=_issuer(daemon)),
         api_routes=api_routes,
         call_context=daemon.http_context,
-        means=replace(daemon.agent_services(), sources=tuple),
+        means=replace(daemon.agent_services(), sources=tuple, callbacks=_callbacks(daemon, supervisor)),
         load=daemon.sdk.connection,
     )
     public = daemon.public = PublicListener(daemon.settings.http, os.environ, [machines.route, *door.routes()])
     supervisor.start("machines", machines.run)
     supervisor.start("remote agents", door.run)
     supervisor.start("public listener", public.run)
+
+
+def _callbacks(daemon: Daemon, supervisor: Supervisor) -> CallbackSubscriptions:
+    """Return what has events posted to subscribers elsewhere, and post them."""
+    from harken.inbox.posting import CallbackWire
+
+    wire = CallbackWire(daemon.clock.now, allows_loopback=daemon.settings.http.callbacks_to_loopback)
+    delivery = CallbackDelivery(daemon.store, daemon.subscriptions, daemon.clock, wire, event_json)
+    supervisor.start("callbacks", partial(daemon.leader.lead, "callbacks", delivery.run))
+    return CallbackSubscriptions(daemon.store, daemon.subscriptions, daemon.clock, wire)
 
 
 def _issuer(daemon: Daemon) -> TokenIssuer | None:

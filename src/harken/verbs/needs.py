@@ -97,7 +97,11 @@ async def needs_of(context: CallContext) -> Sequence[Need]:
             Need(
                 key=f"reply:{row.id}:{row.attempts}",
                 kind=NeedKind.REPLY,
-                said=f"A reply to {row.message.sender.label} could not be sent",
+                said=(
+                    f"An event could not be posted to the subscriber {row.author!r}"
+                    if row.subscription
+                    else f"A reply to {row.message.sender.label} could not be sent"
+                ),
                 since=row.created_at,
                 ref=row.id,
                 about=row.error,
@@ -250,7 +254,8 @@ async def _status(context: CallContext, _a: GetStatus) -> object:
         **shapes.status(await context.inbox.status()),
         "rules": shapes.automation_summary(await context.automation.summary()),
         "waiting": shapes.waiting(await context.questions.waiting()),
-        # An agent is not told what needs the person.
+        # An agent is not told what needs the person, nor who has events posted where.
+        "callbacks": [shapes.callback(each) for each in await context.callbacks()] if is_person else None,
         "needs": {"count": len(needs)} if is_person else None,
         "approvals": {"count": len(asked), "oldest": shapes.moment(asked[0].since if asked else None)},
     }

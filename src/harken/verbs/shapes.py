@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
+import msgspec
+
 from harken.automation import RuleVerdict
 from harken.inbox.access import ConnectedMachine, TokenState
 from harken.inbox.automation import AutomationSummary
+from harken.inbox.callbacks import CallbackSubscription
 from harken.inbox.questions import Question, WaitingSummary, asked_parts
 from harken.inbox.results import (
     ChannelCard,
@@ -158,6 +161,7 @@ def reply(row: ReplyRow) -> dict[str, object]:
     return {
         "reply_id": row.id,
         "message_id": row.message.id,
+        "subscription": row.subscription,
         "state": row.state,
         "body": row.body,
         "author": row.author,
@@ -235,6 +239,26 @@ def subscriber(value: EventSubscriber) -> dict[str, object]:
         "asked_at": moment(value.asked_at),
         "told": value.told,
         "told_at": moment(value.told_at),
+    }
+
+
+def callback(value: CallbackSubscription) -> dict[str, object]:
+    """Who has an event posted where, without the path and the secret."""
+    wanted = msgspec.json.decode(value.arguments, type=dict[str, str])
+    filters = ", ".join(f"{name} {each}" for name, each in wanted.items())
+    return {
+        "id": value.id,
+        "token": value.holder,
+        "event": value.event,
+        "filter": wanted,
+        "to": value.place,
+        "state": "suspended" if value.is_suspended else "failing" if value.failing_from else "active",
+        "sentence": f"{value.event} by webhook to {value.place}{f' ({filters})' if filters else ''}",
+        "since": moment(value.made_at),
+        "expires_at": moment(value.expires_at),
+        "told": value.told,
+        "told_at": moment(value.told_at),
+        "error": value.error,
     }
 
 

@@ -27,6 +27,7 @@ from harken.hosts.host import GENERIC
 from harken.hosts.registry import host_named
 from harken.inbox.access import Access, ConnectedMachine, Tokens
 from harken.inbox.automation import Automation
+from harken.inbox.callbacks import CallbackSubscription
 from harken.inbox.caller import EVERY_MAILBOX, Caller, Grant, Role
 from harken.inbox.channels import Channels
 from harken.inbox.conversations import Conversations
@@ -197,6 +198,7 @@ class CallContext:
     reload: Callable[[], Awaitable[Mapping[str, object]]]  # takes over config.toml, all or nothing
     sign_in: Callable[[], str]  # makes a link that signs a browser in, once
     browsers: SignedInBrowsers
+    callbacks: Callable[[], Awaitable[Sequence[CallbackSubscription]]]  # who has events posted to an address
     machines: Callable[[], Mapping[str, ConnectedMachine]] = dict
 
     @property

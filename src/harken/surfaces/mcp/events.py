@@ -25,9 +25,16 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
-from harken import render
 from harken.clock import Clock
-from harken.errors import HarkenError, UserError
+from harken.errors import Forbidden, HarkenError, UserError
+from harken.inbox.callbacks import (
+    MAX_OF_TOKEN,
+    CallbackRequest,
+    CallbackSubscription,
+    CallbackSubscriptions,
+    CallbackTrouble,
+    TooManySubscriptions,
+)
 from harken.inbox.caller import Caller, Role
 from harken.inbox.subscriptions import (
     ANSWERED,
@@ -48,12 +55,13 @@ from harken.inbox.subscriptions import (
 from harken.memory import json_bytes
 from harken.model import Mailbox, timestamp
 from harken.sessions.session import Session
+from harken.surfaces.mcp.services import event_json
 
 EXTENSION: Final = "io.modelcontextprotocol/events"
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 CAPABILITY: Final[Mapping[str, object]] = MappingProxyType({"listChanged": False})
 
-PUSH, POLL = "push", "poll"
+PUSH, POLL, WEBHOOK = "push", "poll", "webhook"
 MAX_STREAMS: Final = 32  # of one connection
 MAX_POLLERS: Final = 32  # that people are shown of one connection
 MAX_EVENTS: Final = 200  # of one answer
@@ -77,10 +85,13 @@ class ErrorNumbers:
     forbidden: int
     exhausted: int
     unsupported: int
+    callback: int
 
 
-SKETCH: Final = ErrorNumbers(not_found=-32011, forbidden=-32012, exhausted=-32013, unsupported=-32014)
-PROPOSAL: Final = ErrorNumbers(not_found=-32023, forbidden=-32024, exhausted=-32025, unsupported=-32026)
+SKETCH: Final = ErrorNumbers(not_found=-32011, forbidden=-32012, exhausted=-32013, unsupported=-32014, callback=-32015)
+PROPOSAL: Final = ErrorNumbers(
+    not_found=-32023, forbidden=-32024, exhausted=-32025, unsupported=-32026, callback=-32027
+)
 
 _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
 _Cursor: TypeAlias = Annotated[str, msgspec.Meta(max_length=MAX_CURSOR_CHARS)]
@@ -100,6 +111,23 @@ class _StreamParams(msgspec.Struct, rename="camel"):
 class _PollParams(_StreamParams, rename="camel"):
     max_events: Annotated[int, msgspec.Meta(ge=1, le=_MOST)] | None = None
     timeout_ms: _Number | None = None
+
+
+class _Address(msgspec.Struct, rename="camel"):
+    url: str
+    mode: str = WEBHOOK
+    secret: str = ""
+
+
+class _UnsubscribeParams(msgspec.Struct, rename="camel"):
+    name: str
+    delivery: _Address
+    arguments: dict[str, Any] | None = None
+
+
+class _SubscribeParams(_StreamParams, rename="camel", kw_only=True):
+    delivery: _Address
+    ttl_ms: _Number | None = None
 
 
 Params = TypeVar("Params", bound=msgspec.Struct)
@@ -136,13 +164,13 @@ _DESCRIPTIONS: Final[Mapping[str, tuple[str, Sequence[str]]]] = MappingProxyType
 )
 
 
-def listed() -> list[Json]:
-    """Return what can be subscribed to."""
+def listed(*, has_webhooks: bool = False) -> list[Json]:
+    """Return what can be subscribed to. What is posted is about a message: all else is over when it is told."""
     return [
         {
             "name": name,
             "description": description,
-            "delivery": [POLL, PUSH],
+            "delivery": [POLL, PUSH, *([WEBHOOK] if has_webhooks and EVENT_TYPES[name].is_about_message else [])],
             "inputSchema": EVENT_TYPES[name].schema(),
             "payloadSchema": {
                 "type": "object",
@@ -152,12 +180,6 @@ def listed() -> list[Json]:
         }
         for name, (description, fields) in _DESCRIPTIONS.items()
     ]
-
-
-def event_json(each: EventOccurrence) -> Json:
-    """Return an occurrence as subscribers get it."""
-    data = render.for_event(each.message, each.facts)
-    return {"eventId": each.id, "name": each.name, "timestamp": timestamp(each.at), "data": data}
 
 
 class EventServer:
@@ -171,6 +193,8 @@ class EventServer:
         enter: Callable[[Context], Awaitable[Session]],
         current: Callable[[], Session | None],
         resent: Collection[str],
+        callbacks: CallbackSubscriptions | None = None,
+        holder: Caller | None = None,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
         self._subscriptions = subscriptions
@@ -178,6 +202,8 @@ class EventServer:
         self._enter = enter
         self._current = current
         self._resent = set(resent)
+        self._callbacks = callbacks
+        self._holder = holder
         self._heartbeat_seconds = heartbeat_seconds
         self._streams = 0
         self._polls = 0  # that are not answered yet
@@ -189,21 +215,66 @@ class EventServer:
         server.add_request_handler("events/poll", types.RequestParams, self._poll)
         server.add_request_handler("events/stream", types.RequestParams, self._stream)
         server.add_request_handler("events/subscribe", types.RequestParams, self._subscribe)
-        server.add_request_handler("events/unsubscribe", types.RequestParams, self._subscribe)
+        server.add_request_handler("events/unsubscribe", types.RequestParams, self._unsubscribe)
 
     async def _list(self, context: Context, _params: object) -> Json:
         await self._enter(context)
         if _read(context, _ListParams).cursor is not None:
             raise MCPError(types.INVALID_PARAMS, "There is no such page: everything is on the first one.")
-        return {"resultType": "complete", "events": listed()}
+        return {"resultType": "complete", "events": listed(has_webhooks=self._callbacks is not None)}
 
     async def _subscribe(self, context: Context, _params: object) -> Json:
         await self._enter(context)
-        raise MCPError(
-            _numbers(context).unsupported,
-            "Nothing is delivered to an address from this connection; use events/stream or events/poll.",
-            {"feature": "delivery"},
-        )
+        callbacks, holder = self._posting(context)
+        params = _read(context, _SubscribeParams)
+        wanted = await self._wanted(context, params)
+        if params.delivery.mode != WEBHOOK or not wanted.type.is_about_message:
+            raise self._unsupported(context, f"{wanted.type.name[:80]} is not delivered so; look into events/list.")
+        life = None if params.ttl_ms is None else timedelta(milliseconds=min(params.ttl_ms, _LONGEST_MS))
+        url, secret = params.delivery.url, params.delivery.secret
+        asked = CallbackRequest(wanted=wanted, url=url, secret=secret, cursor=params.cursor, life=life)
+        numbers = _numbers(context)
+        try:
+            grant = await callbacks.subscribe(holder, asked)
+        except UserError as exc:
+            raise MCPError(types.INVALID_PARAMS, f"{exc.message} {exc.hint}") from exc
+        except CallbackTrouble as exc:
+            raise MCPError(numbers.callback, "The address was not verified.", {"reason": exc.message}) from exc
+        except TooManySubscriptions as exc:
+            limit = {"limit": "subscriptions", "max": MAX_OF_TOKEN}
+            raise MCPError(numbers.exhausted, f"{exc.message} {exc.hint}", limit) from exc
+        except Forbidden as exc:
+            raise self._forbidden(context, f"{exc.message} {exc.hint}") from exc
+        found: Json = {
+            "resultType": "complete",
+            "id": grant.subscription.id,
+            "refreshBefore": timestamp(grant.subscription.expires_at),
+            "cursor": grant.cursor,
+            "truncated": grant.is_truncated,
+        }
+        return found if grant.before is None else {**found, "deliveryStatus": _status(grant.before)}
+
+    async def _unsubscribe(self, context: Context, _params: object) -> Json:
+        await self._enter(context)
+        callbacks, holder = self._posting(context)
+        params = _read(context, _UnsubscribeParams)
+        kind = EVENT_TYPES.get(params.name)
+        if kind is not None:
+            try:
+                given = kind.parse(params.arguments or {})
+            except UserError as exc:
+                raise MCPError(types.INVALID_PARAMS, f"{exc.message} {exc.hint}") from exc
+            await callbacks.unsubscribe(holder, Subscription(kind, given), params.delivery.url)
+        return {"resultType": "complete"}
+
+    def _posting(self, context: Context) -> tuple[CallbackSubscriptions, Caller]:
+        if self._callbacks is None or self._holder is None:
+            text = "Nothing is delivered to an address from this connection; use events/stream or events/poll."
+            raise self._unsupported(context, text)
+        return self._callbacks, self._holder
+
+    def _unsupported(self, context: Context, text: str) -> MCPError:
+        return MCPError(_numbers(context).unsupported, text, {"feature": "delivery"})
 
     async def _poll(self, context: Context, _params: object) -> Json:
         # All that wait look at each message; what is too much for one connection is answered at once.
@@ -349,6 +420,16 @@ def _read(context: Context, kind: type[Params]) -> Params:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as exc:
         raise MCPError(types.INVALID_PARAMS, f"The params are wrong: {exc}.") from exc
+
+
+def _status(found: CallbackSubscription) -> Json:
+    """Return how delivering goes, for its subscriber."""
+    status: Json = {
+        "active": not found.is_suspended,
+        "lastDeliveryAt": found.told_at and timestamp(found.told_at),
+        "lastError": found.error or None,
+    }
+    return status if found.failing_from is None else {**status, "failedSince": timestamp(found.failing_from)}
 
 
 def _numbers(context: Context) -> ErrorNumbers:

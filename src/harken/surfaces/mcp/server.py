@@ -97,6 +97,8 @@ class AgentServer:
             enter=self._enter_reading,
             current=lambda: self.session,
             resent=hello.resent,
+            callbacks=means.callbacks,
+            holder=holder,
         )
         self._bus = InMemorySubscriptionBus()
         self._entering = anyio.Lock()

@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from harken import render
 from harken.automation import ANY_AGENT, OWN_FOLDER, ActionId, Order
 from harken.clock import Clock
 from harken.inbox.automation import ActionDetails
+from harken.inbox.callbacks import CallbackSubscriptions
 from harken.inbox.channels import Channels
 from harken.inbox.inbox import Inbox
-from harken.inbox.subscriptions import EventSubscriptions
+from harken.inbox.subscriptions import EventOccurrence, EventSubscriptions
 from harken.inbox.tasks import Tasks
-from harken.model import Message
+from harken.model import Message, timestamp
 from harken.processes import LocalOrigin, Origin
 from harken.rules.fault import plain_or_quoted
 from harken.sessions.session import MailScopeOf, NamedTask
@@ -52,6 +54,13 @@ class AgentServices:
     named_by: Callable[[str], NamedTask | None] = lambda _host: None  # the task that an edge was started for
     sources: Callable[[], Sequence[SourceReport]] = tuple
     origin: Origin = field(default_factory=LocalOrigin)  # of the edge
+    callbacks: CallbackSubscriptions | None = None  # for agents that come with a token
+
+
+def event_json(each: EventOccurrence) -> dict[str, Any]:
+    """Return an occurrence as subscribers get it."""
+    data = render.for_event(each.message, each.facts)
+    return {"eventId": each.id, "name": each.name, "timestamp": timestamp(each.at), "data": data}
 
 
 # Claude Code shows four lines at most, each cut at the width of the terminal.
