@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, TypeAlias
 
+import anyio
+import anyio.to_thread
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from harken.daemon.public.gate import MAX_LOOKS
 from harken.daemon.public.issuer import LEEWAY_SECONDS, TokenIssuer
 from harken.errors import Forbidden, Unavailable
 from harken.testing import FakeClock
-from tests.loss.rig import until
+from tests.loss.rig import WAIT_SECONDS, until
 from tests.remote.rig import PublicDaemon
 
 ISSUER, RESOURCE = "https://login.example.org/realm", "https://harken.example.org/mcp"
@@ -133,19 +136,55 @@ async def test_new_key_is_found_and_unknown_ones_ask_seldom() -> None:
 async def test_issuer_that_says_it_is_another_has_no_keys() -> None:
     """Metadata counts under its own name alone, and keys come by TLS."""
     clock = FakeClock()
-    for name, place in (("https://evil.example", "https://evil.example/keys"), (ISSUER, "http://evil.example/keys")):
+    for name, place in (
+        ("https://evil.example", "https://evil.example/keys"),
+        (ISSUER, "http://evil.example/keys"),
+        (ISSUER, "http://127.0.0.1:1/keys"),
+    ):
         published = Published()
         published.metadata = {"issuer": name, "jwks_uri": place}
         with pytest.raises(Unavailable):
             await TokenIssuer(ISSUER, RESOURCE, clock, published).check(signed(clock))
 
 
+async def test_known_key_does_not_wait_for_an_unknown_one() -> None:
+    """Anybody can name a key that there is not; an issuer that is slow then must not hold up its own users."""
+    clock, published, asked, go_on = FakeClock(), Published(), threading.Event(), threading.Event()
+
+    def fetch(url: str) -> bytes:
+        if published.asked:
+            asked.set()
+            assert go_on.wait(WAIT_SECONDS)
+        return published(url)
+
+    issuer = TokenIssuer(ISSUER, RESOURCE, clock, fetch)
+    go_on.set()
+    await issuer.check(signed(clock))
+    clock.advance(61)
+    asked.clear()
+    go_on.clear()
+    with anyio.fail_after(WAIT_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_refused, issuer, signed(clock, OTHER, "unknown"))
+            await anyio.to_thread.run_sync(asked.wait)
+            try:
+                assert (await issuer.check(signed(clock))).name == SUBJECT
+            finally:
+                go_on.set()
+
+
+async def _refused(issuer: TokenIssuer, raw: str) -> None:
+    with pytest.raises(Forbidden):
+        await issuer.check(raw)
+
+
 @contextmanager
-def served_issuer() -> Iterator[str]:
-    """An issuer on loopback."""
+def served_issuer(until_asked: Callable[[], object] = lambda: None) -> Iterator[str]:
+    """An issuer on loopback; `until_asked` may hold it up."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            until_asked()
             origin = f"http://{self.headers['host']}"
             said = {"issuer": origin, "jwks_uri": f"{origin}/keys"}
             data = key_set(one=KEY) if self.path == "/keys" else json.dumps(said).encode()
@@ -196,3 +235,25 @@ def test_holder_of_a_jwt_is_let_in_with_the_token_made_for_it(public: PublicDaem
         until(lambda: public.api("stats", raw)[0] == 401, "it is refused")
         public.call("token_new", name="seven", subject=SUBJECT, may=["read"])
         assert public.api("stats", raw)[0] == 200
+
+
+def test_token_of_harken_does_not_wait_for_the_issuer(public: PublicDaemon) -> None:
+    """Anybody can send what looks like a JWT; while its issuer does not answer, the others are served."""
+    go_on = threading.Event()
+    with served_issuer(lambda: go_on.wait(WAIT_SECONDS)) as origin:
+        config = public.main.served.home / "config.toml"
+        config.write_text(config.read_text() + f'issuer = "{origin}"\n')
+        public.main.served.kill()
+        public.main.start()
+        secret = public.token()
+        raw = jwt.encode({"iss": origin}, KEY, algorithm="ES256", headers={"kid": "one"})
+        threads = [threading.Thread(target=public.api, args=("whoami", raw)) for _ in range(MAX_LOOKS + 1)]
+        for thread in threads:
+            thread.start()
+        try:
+            assert public.api("whoami", secret)[0] == 200
+            assert all(each.is_alive() for each in threads)
+        finally:
+            go_on.set()
+            for thread in threads:
+                thread.join()

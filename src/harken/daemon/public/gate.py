@@ -160,10 +160,11 @@ class TokenGate:
             raise Unavailable("Too many wrong tokens came from here.", "Wait a minute.", retry_after=SHUT_SECONDS)
         seconds = math.inf
         try:
+            if self._issuer is not None and secret.startswith("ey"):
+                # It may wait for the issuer: tokens that it has nothing to do with must not.
+                subject = await self._issuer.check(secret)
+                secret, seconds = self._tokens.secret_of(subject.name), subject.seconds
             async with self._looks:
-                if self._issuer is not None and secret.startswith("ey"):
-                    subject = await self._issuer.check(secret)
-                    secret, seconds = self._tokens.secret_of(subject.name), subject.seconds
                 token = await self._tokens.hold(secret, address)
         except Forbidden as exc:
             await self._slowdown.hold_up(address)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES25
 WELL_KNOWN: Final = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
 FETCH_SECONDS: Final = 10.0
 MAX_DOCUMENT: Final = 1 << 20
+_PART: Final = 1 << 16
 MAX_KEYS: Final = 100
 KNOWN_FOR: Final = timedelta(hours=12)
 ASKED_EVERY: Final = timedelta(minutes=1)  # at most: anybody can name a key that there is not
@@ -81,6 +83,9 @@ class TokenIssuer:
         return JwtSubject(name=str(claims["sub"]), seconds=ends + LEEWAY_SECONDS - now)
 
     async def _key(self, kid: str) -> jwt.PyJWK:
+        known = self._keys.get(kid)
+        if known is not None and (self._one_at_a_time.locked() or self._clock.now() < self._fetched_at + KNOWN_FOR):
+            return known  # also while the keys are asked for, which strangers can cause
         async with self._one_at_a_time:
             now = self._clock.now()
             is_old = self._fetched_at + KNOWN_FOR <= now
@@ -103,6 +108,8 @@ class TokenIssuer:
     def _read_keys(self) -> Mapping[str, jwt.PyJWK]:
         place = str(self._metadata().get("jwks_uri", ""))
         check_address(place)
+        if urlsplit(self.name).scheme == "https" != urlsplit(place).scheme:
+            raise ValueError("its keys would be those of a program on this machine")
         rows = _document(self._fetch(place)).get("keys")
         found: dict[str, jwt.PyJWK] = {}
         for row in rows[:MAX_KEYS] if isinstance(rows, list) else ():
@@ -147,11 +154,17 @@ def fetched(url: str) -> bytes:
     """Return a document; raises `OSError`."""
     check_address(url)
     opener = urllib.request.build_opener(_NoRedirect)
+    end = time.monotonic() + FETCH_SECONDS
+    data = bytearray()
     with opener.open(url, timeout=FETCH_SECONDS) as answer:
-        data: bytes = answer.read(MAX_DOCUMENT + 1)
-    if len(data) > MAX_DOCUMENT:
-        raise OSError("the document is too large")
-    return data
+        # Each part for itself: a server that sends a byte now and then would hold a thread for ever.
+        while part := answer.read1(_PART):
+            data += part
+            if len(data) > MAX_DOCUMENT:
+                raise OSError("the document is too large")
+            if time.monotonic() > end:
+                raise OSError("the document takes too long")
+    return bytes(data)
 
 
 def _document(data: bytes) -> Mapping[str, Any]:
