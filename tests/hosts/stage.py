@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -62,6 +62,7 @@ class Stage:
     host: Host
     folder: Path
     model: MockModel
+    extra: Mapping[str, str] = field(default_factory=dict[str, str])  # of the environment, by the person
 
     @property
     def recipe(self) -> TrialRecipe:
@@ -96,7 +97,7 @@ class Stage:
     @property
     def environment(self) -> dict[str, str]:
         """The whole environment that the host runs with."""
-        return self.recipe.environment(self.model.url, self.user, PATH)
+        return {**self.recipe.environment(self.model.url, self.user, PATH), **self.extra}
 
     def prepare(self) -> None:
         """Make the home and the project, as they are before anything of ours is installed."""

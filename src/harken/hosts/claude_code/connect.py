@@ -166,6 +166,7 @@ class _ClaudeEntry(RemoteEntry):
 
     authority = NODE_AUTHORITY
     takes_file = True
+    note = ""
 
     def steps(self, place: InstallTarget, inbox: RemoteInbox | None) -> Sequence[Step]:
         """Return the command that changes the list, where anything has to be changed."""

@@ -149,6 +149,11 @@ class RemoteEntry(Protocol):
         """Whether the host can read the token from a file."""
         ...
 
+    @property
+    def note(self) -> str:
+        """What is special about the host without its hooks, in a sentence; empty when nothing is."""
+        ...
+
     def steps(self, place: InstallTarget, inbox: RemoteInbox | None) -> Sequence[Step]:
         """Return what puts the entry there, or takes it out when there is no inbox."""
         ...

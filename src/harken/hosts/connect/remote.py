@@ -62,6 +62,7 @@ class SettingsEntry:
     authority: str = NODE_AUTHORITY
     takes_file: bool = False
     start: bytes | None = None  # what a new file begins with
+    note: str = ""
 
     def steps(self, place: InstallTarget, inbox: RemoteInbox | None) -> Sequence[Step]:
         """Return the change of the file; what you added to the entry stays."""
@@ -189,6 +190,8 @@ class RemoteConnector(Connector):
             f"By URL, {self._title} has only tools: no hooks, and nothing wakes it. A message waits until its agent "
             "looks, so ask it to read its inbox, or to wait for a message."
         )
+        if entry.note:
+            yield entry.note
         if self.inbox.token_file:
             yield f"The token stays in {self.inbox.token_file}; the entry only names the file."
         else:

@@ -245,10 +245,15 @@ def _remote_server(inbox: RemoteInbox) -> Mapping[str, object]:
     }
 
 
+_UNPROVEN: Final = (
+    "opencode cancels a call also when it has its answer, so another call proves nothing: a message is given to its "
+    "agent again, marked as a repeat, until the agent answers it or acknowledges it (ack)."
+)
 REMOTE: Final[RemoteEntry] = SettingsEntry(
     file=settings_file,
     keys=ENTRY,
     value=_remote_server,
     takes_file=True,
+    note=_UNPROVEN,
     start=json_set(None, ("$schema",), SCHEMA, file=Path(_DEFAULT)),
 )
