@@ -406,6 +406,7 @@ class ApprovalRequest:
     always: str = ""  # the rule that `always` writes, as the host has it
     turn: str = ""  # the host's own id of the turn
     native: str = ""  # the host's own id of the request; empty where it has none
+    carries_reason: bool = True  # the host passes the reason of a refusal on to its model
 
 
 def approval_digest(host: str, session: str, tool: str, arguments: Mapping[str, object]) -> str:

@@ -52,6 +52,7 @@ def request_of(command: str = "touch a", *, session: str = "claude-code:7", nati
         always="Bash(touch:*)",
         turn="p1",
         native=native,
+        carries_reason=False,
     )
 
 

@@ -19,31 +19,48 @@ from tests.hosts.stage import Stage
 from tests.hosts.story import READY_SECONDS, STEP_SECONDS, arrived, marker
 from tests.loss.rig import until
 
-pytestmark = pytest.mark.parametrize("host", ["opencode", "claude-code"], indirect=True)
+every_host = pytest.mark.parametrize("host", ["opencode", "claude-code", "codex"], indirect=True)
 
 ASKS: dict[str, tuple[str, Json]] = {
     "opencode": (".config/opencode/opencode.json", {"permission": {"bash": "ask"}}),
     "claude-code": (".claude/settings.json", {"permissions": {"ask": ["Bash(touch:*)"]}}),
 }
-SHOWN = {"opencode": "Permission required", "claude-code": "Do you want to proceed"}
+SHOWN = {
+    "opencode": "Permission required",
+    "claude-code": "Do you want to proceed",
+    "codex": "Would you like to run the following command?",
+}
 
 
 @pytest.fixture
 def asking(offline: Stage) -> Stage:
     """The host, connected so that its questions can be answered elsewhere, and set to ask before a shell command."""
-    name, settings = ASKS[offline.host.name]
-    file = offline.user / name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    before = json.loads(file.read_text()) if file.exists() else {}
-    file.write_text(json.dumps({**before, **settings}))
+    if offline.host.name == "codex":
+        file = offline.user / ".codex" / "config.toml"
+        asks = file.read_text().replace('"never"', '"on-request"').replace("danger-full-access", "workspace-write")
+        file.write_text(asks)
+    else:
+        name, settings = ASKS[offline.host.name]
+        file = offline.user / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        before = json.loads(file.read_text()) if file.exists() else {}
+        file.write_text(json.dumps({**before, **settings}))
     offline.harken("connect", offline.host.name, "--approvals", "--yes")
     return offline
+
+
+def shell(stage: Stage, command: str) -> ModelAnswer:
+    """Return a call of the host's shell that it asks about: of Codex, one that leaves its sandbox."""
+    if stage.host.name != "codex":
+        return ModelAnswer.shell(command)
+    escalated = {"sandbox_permissions": "require_escalated", "justification": "to make a file", "yield_time_ms": 30_000}
+    return ModelAnswer.call("exec_command", {"cmd": command, **escalated})
 
 
 @contextmanager
 def asked(stage: Stage, *answers: ModelAnswer) -> Iterator[tuple[TerminalProgram, Json]]:
     """The host in its terminal, at the question whether the first command may run."""
-    stage.model.follow(in_order(*(answers or (ModelAnswer.shell("touch it"),))))
+    stage.model.follow(in_order(*(answers or (shell(stage, "touch it"),))))
     with stage.screen() as screen:
         screen.wait_for(stage.recipe.ready, READY_SECONDS)
         screen.submit(marker())
@@ -74,10 +91,11 @@ def has_run(stage: Stage, name: str = "it") -> bool:
     return (stage.project / name).exists()
 
 
+@every_host
 def test_allowed_elsewhere_runs_and_is_called_obeyed_by_evidence(asking: Stage) -> None:
     """The whole way: asked while its own window asks too, answered in another terminal, done, and known to be."""
     with asked(asking) as (screen, approval):
-        assert approval["arguments"]["command"] == "touch it"
+        assert "touch it" in approval["arguments"]["command"]
         assert not has_run(asking)
         asking.harken("approve", approval["id"], "once")
         until(lambda: has_run(asking), "it ran", STEP_SECONDS)
@@ -85,19 +103,27 @@ def test_allowed_elsewhere_runs_and_is_called_obeyed_by_evidence(asking: Stage) 
         until(lambda: SHOWN[asking.host.name] not in screen.text(), "its window asks no more", STEP_SECONDS)
 
 
+@every_host
 def test_refused_elsewhere_with_a_reason_that_the_model_reads(asking: Stage) -> None:
-    """The words are yours, and reach the model as they are."""
+    """The words are yours, and reach the model as they are; where the host passes none on, none is taken."""
     why = marker()
     with asked(asking) as (_, approval):
-        asking.harken("approve", approval["id"], "no", why)
+        if not approval["carries_reason"]:
+            assert "passes no reason on" in asking.try_harken("approve", approval["id"], "no", why).stderr
+            why = "rejected by user"
+            asking.harken("approve", approval["id"], "no")
+        else:
+            asking.harken("approve", approval["id"], "no", why)
         arrived(asking, why)
         became(asking, approval, "obeyed")
     assert not has_run(asking)
 
 
+@every_host
 def test_always_is_offered_only_with_its_rule_and_then_nothing_is_asked(asking: Stage) -> None:
     """What the host would write is shown before; where it suggests no rule there is no such answer."""
-    with asked(asking, ModelAnswer.shell("touch it"), ModelAnswer.shell("touch other")) as (_, approval):
+    # Codex would write a rule for the words of the command, and what follows them.
+    with asked(asking, shell(asking, "touch it"), shell(asking, "touch it other")) as (_, approval):
         if "always" not in approval["choices"]:
             assert "has no answer 'always'" in asking.try_harken("approve", approval["id"], "always").stderr
             return
@@ -107,23 +133,27 @@ def test_always_is_offered_only_with_its_rule_and_then_nothing_is_asked(asking: 
         assert json.loads(asking.harken("approve", "--json"))["approvals"] == []
 
 
+@every_host
 def test_of_two_questions_each_gets_its_own_answer(asking: Stage) -> None:
     """Calls that the model makes in one step must not be mixed up."""
-    both = ModelAnswer.shell("touch it").beside(ModelAnswer.shell("touch other"))
+    both = shell(asking, "touch it").beside(shell(asking, "touch other"))
     with asked(asking, both) as (_, first):
         left = {"touch it", "touch other"}
+        told = "not this" if first["carries_reason"] else "rejected by user"
         while left:
             approval = asked_first(asking)
-            command = approval["arguments"]["command"]
+            (command,) = (each for each in left if each in approval["arguments"]["command"])
             left.remove(command)
-            asking.harken("approve", approval["id"], *(["once"] if command == "touch it" else ["no", "not this"]))
+            why = ["not this"] if approval["carries_reason"] else []
+            asking.harken("approve", approval["id"], *(["once"] if command == "touch it" else ["no", *why]))
             became(asking, approval, "answered", "obeyed")
         until(lambda: has_run(asking), "it ran", STEP_SECONDS)
-        arrived(asking, "not this")
+        arrived(asking, told)
     assert first["host"] == asking.host.name
     assert not has_run(asking, "other")
 
 
+@every_host
 @pytest.mark.parametrize("key", ["enter", "escape"])
 def test_answered_in_its_own_window_is_withdrawn_elsewhere(asking: Stage, key: str) -> None:
     """The first answer counts, wherever it is given."""
@@ -136,6 +166,7 @@ def test_answered_in_its_own_window_is_withdrawn_elsewhere(asking: Stage, key: s
         assert "withdrawn already" in late.stderr
 
 
+@every_host
 def test_daemon_that_is_killed_leaves_the_question_in_its_window(asking: Stage, daemon: DaemonProcess) -> None:
     """Nothing is allowed by it, and the person at the keyboard can answer."""
     with asked(asking) as (screen, _):
@@ -147,6 +178,20 @@ def test_daemon_that_is_killed_leaves_the_question_in_its_window(asking: Stage, 
         until(lambda: has_run(asking), "it ran", STEP_SECONDS)
 
 
+@pytest.mark.parametrize("host", ["opencode", "codex"], indirect=True)
+def test_host_asks_the_daemon_that_comes_after_a_killed_one(asking: Stage, daemon: DaemonProcess) -> None:
+    """What was asked before is withdrawn; it is another question now, and is answered as any other."""
+    with asked(asking) as (_, before):
+        daemon.kill()
+        daemon.start()
+        became(asking, before, "withdrawn")
+        approval = asked_first(asking)
+        asking.harken("approve", approval["id"], "once")
+        until(lambda: has_run(asking), "it ran", STEP_SECONDS)
+        became(asking, approval, "obeyed")
+
+
+@every_host
 def test_host_that_is_ended_withdraws_what_it_asked(asking: Stage) -> None:
     """What nobody waits for cannot be answered."""
     with asked(asking) as (_, approval):

@@ -261,6 +261,8 @@ def show_approvals(screen: Screen, approvals: Sequence[Result]) -> None:
         rows = [("in", each["folder"]), ("because", each["why"]), ("asked", clock_time(each["asked_at"]))]
         if "always" in each["choices"]:
             rows.append(("always", f"allows {each['always']}" if each["always"] else "as the agent decides"))
+        if not each.get("carries_reason", True):
+            rows.append(("no", "the agent is not told why"))
         for name, text in rows:
             if text:
                 screen.flow(text, f"  {name}: ", len(name) + 4)

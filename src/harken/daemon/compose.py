@@ -606,6 +606,7 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     supervisor.start("bells", daemon.wiring.ringer.run)
     supervisor.start("wakes", daemon.wiring.wakes.run)
     supervisor.start("sessions", daemon.wiring.reap)
+    supervisor.start("questions", partial(daemon.wiring.hear_questions, str(daemon.home.path)))
     supervisor.start("sdk", daemon.sdk.load)
     supervisor.start("tasks", daemon.tasks.keep)
     supervisor.start("sign-ins", daemon.source_sign_ins.run)

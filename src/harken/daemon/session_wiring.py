@@ -20,7 +20,7 @@ from harken.dispatch.wake import Wakes
 from harken.errors import HarkenError
 from harken.hosts.hook import Hello, Voice
 from harken.hosts.registry import broken_hosts, hook_adapter, hook_host, host_named, host_names
-from harken.hosts.wake import HostWaker, WakeTarget, WakeWay
+from harken.hosts.wake import HostWaker, QuestionListener, WakeTarget, WakeWay
 from harken.inbox.inbox import Inbox
 from harken.inbox.questions import Approvals, Questions
 from harken.model import SessionKey
@@ -48,6 +48,7 @@ REAP_SOON_SECONDS = 0.2  # when a session has lost its connection: its process p
 MAX_SOON = 25  # how often it is looked for so soon; one that lives on without a connection costs no more than others
 GRACE = timedelta(seconds=30)  # how long after a restart the connections of a session may take to come back
 PROBE_SECONDS = 0.5
+HEAR_EVERY_SECONDS = 1.0
 TASK_VARIABLE = "HARKEN_TASK"
 
 # What a host's own program may do to whoever talks to it; it must not end the loop that wakes the others.
@@ -112,6 +113,8 @@ class SessionWiring:
         self._reading_of = reading_of
         self.approvals = Approvals(store, clock)
         self._host_wakers: dict[str, HostWaker] = {}
+        self._listeners: dict[str, QuestionListener] = {}
+        self._hearing: dict[tuple[str, str], anyio.CancelScope] = {}  # by host and place
         self._satellites: SatelliteReach | None = None
         self._regained_at: dict[str, datetime] = {}  # when each link was made
         self._composer = HookComposer(inbox, questions)
@@ -172,6 +175,47 @@ class SessionWiring:
             pusher = push_waker(channel, session, self._composer, notify)
             # Whoever turned the channel on prefers it to the bell.
             session.prefer_waker(pusher)
+
+    async def hear_questions(self, harken: str) -> None:
+        """Hear what hosts ask that no hook relays, wherever sessions of theirs run and you chose that."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                wanted = await anyio.to_thread.run_sync(self._places, harken)
+                for gone in self._hearing.keys() - wanted:
+                    self._hearing.pop(gone).cancel()
+                for host, place in wanted - self._hearing.keys():
+                    scope = self._hearing[host, place] = anyio.CancelScope()
+                    tasks.start_soon(self._hear, host, place, scope)
+                await anyio.sleep(HEAR_EVERY_SECONDS)
+
+    def _places(self, harken: str) -> Collection[tuple[str, str]]:
+        """Return where sessions ask, each with its host. Looks at processes and small files: off the loop."""
+        here = [session for session in self._live() if not session.satellite and host_named(session.host).listener]
+        targets: dict[str, list[WakeTarget]] = {}
+        for session in here:
+            targets.setdefault(session.host, []).append(_target(session, Hello()))
+        found: set[tuple[str, str]] = set()
+        for host, those in targets.items():
+            found.update((host, place) for place in self._listener(host).places(those, harken))
+        return found
+
+    def _listener(self, host: str) -> QuestionListener:
+        declared = host_named(host).listener
+        if declared is None:
+            raise KeyError(host)
+        if host not in self._listeners:
+            self._listeners[host] = declared()()
+        return self._listeners[host]
+
+    async def _hear(self, host: str, place: str, scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                await self._listener(host).listen(place, self._handler.ask_person)
+        except* _FAILURES as exc:
+            _log.info("what %s asks in %s is not heard: %s", host, place, exc.exceptions[0])
+        finally:
+            if self._hearing.get((host, place)) is scope:
+                del self._hearing[host, place]
 
     async def inherit(self, records: Sequence[SessionRecord]) -> None:
         """Know the sessions of an earlier daemon again: who is here, at work or idle, and what it was told last.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the command line reads the facts, and imports nothing else 
     from harken.hosts.connect.plan import Connector, RemoteEntry
     from harken.hosts.hook import ApprovalAdapter, HookAdapter, HookSample
     from harken.hosts.trial_recipe import TrialRecipe
-    from harken.hosts.wake import HostWaker, PushChannel
+    from harken.hosts.wake import HostWaker, PushChannel, QuestionListener
     from harken.runs.sandbox import Sandbox
 
 _LOG_PING: Final = "log ping"
@@ -132,7 +132,8 @@ class Host:
     interactive: InteractiveCommand | None = None
     hooks: Callable[[], HookAdapter] | None = None  # `connect` gives it some: what waits is handed to it
     samples: Callable[[], Sequence[HookSample]] | None = None  # of what its hooks send
-    approvals: Callable[[], ApprovalAdapter] | None = None  # its questions can be answered from elsewhere
+    approvals: Callable[[], ApprovalAdapter] | None = None  # its hooks ask, and are answered from elsewhere
+    listener: Callable[[], Callable[[], QuestionListener]] | None = None  # the daemon hears what it asks
     connector: Callable[[], Connector] | None = None
     remote: Callable[[], RemoteEntry] | None = None  # it can be connected by URL to an inbox on another machine
     sandbox: Callable[[], Sandbox] | None = None
@@ -164,6 +165,11 @@ class Host:
     def has_hooks(self) -> bool:
         """Whether what waits is handed to it, so that its agent need not ask."""
         return self.hooks is not None
+
+    @property
+    def is_answered_elsewhere(self) -> bool:
+        """Whether its questions can be answered from elsewhere."""
+        return self.approvals is not None or self.listener is not None
 
     @property
     def modern_surfaces(self) -> tuple[str, ...]:

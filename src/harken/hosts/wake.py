@@ -1,16 +1,18 @@
-"""How a host starts a turn in an idle conversation, from outside: its own ways, and a push through its MCP connection.
+"""How a host is reached from outside: its own ways to start a turn, a push by its MCP connection, what it asks.
 
 Values that a host declares. What is said, when, and what becomes of a text that was not taken is decided above.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from harken.model import Message
+    from datetime import timedelta
+
+    from harken.model import ApprovalChoice, ApprovalRequest, Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,3 +61,42 @@ class WakeTarget:
     pid: int = 0
     cwd: str = ""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class HostQuestion(Protocol):
+    """One question that a listener has heard: it waits in its host's own terminal too."""
+
+    @property
+    def request(self) -> ApprovalRequest:
+        """What is asked, with the host's own id of the conversation as its session."""
+        ...
+
+    @property
+    def patience(self) -> timedelta:
+        """How long the host waits."""
+        ...
+
+    async def over(self) -> str:
+        """Return why it can no longer be answered, once that is so."""
+        ...
+
+    async def reply(self, choice: ApprovalChoice, reason: str) -> str | None:
+        """Hand an answer over, once; return what shows that it was obeyed: nothing if it was not, None if unknown."""
+        ...
+
+
+AskPerson = Callable[[str, HostQuestion, Sequence[str]], Awaitable[None]]
+"""Relays a question of a host, by the host's name, until it is over. The last are the host's ids of the conversation
+and of those that began it: the first that Harken knows is the one that asks."""
+
+
+class QuestionListener(Protocol):
+    """Hears what a host asks where no hook, and no program beside it, asks. One for each daemon."""
+
+    def places(self, targets: Sequence[WakeTarget], harken: str) -> Collection[str]:
+        """Return where some sessions ask, as far as the person chose that this Harken, by its home, shows it."""
+        ...
+
+    async def listen(self, place: str, ask: AskPerson) -> None:
+        """Hear the questions of one place until it is gone; the daemon tries again."""
+        ...

@@ -230,6 +230,8 @@ class Approvals:
         if len(reason) > MAX_REASON_CHARS:
             raise UserError("The reason is too long.", f"Use at most {MAX_REASON_CHARS} characters.")
         found = await self._store.get(asked)
+        if reason and not found.request.carries_reason:
+            raise UserError("Its host passes no reason on to the agent.", "Leave the reason out, or send a message.")
         return await self._store.answer(
             ApprovalAnswer(
                 approval=asked,

@@ -47,7 +47,7 @@ from harken.hosts.hook import (
 )
 from harken.hosts.host import GENERIC, RecordReader, answers_one_prompt, is_run_by
 from harken.hosts.registry import hook_adapter, host_named
-from harken.hosts.wake import PushChannel
+from harken.hosts.wake import HostQuestion, PushChannel
 from harken.inbox.inbox import Inbox
 from harken.inbox.questions import Approvals
 from harken.memory import json_bytes
@@ -56,6 +56,7 @@ from harken.model import (
     Approval,
     ApprovalChoice,
     ApprovalId,
+    ApprovalRequest,
     ApprovalState,
     SessionKey,
     TaskId,
@@ -211,6 +212,25 @@ class HookHandler:
         self._inbox.sessions.touch(session.key, now)
         return session
 
+    async def ask_person(self, host: str, question: HostQuestion, lineage: Sequence[str]) -> None:
+        """Relay a question that a listener has heard, of a session that hooks have told of, until it is over."""
+        keys = (hook_key(host_named(host), native, 0) for native in lineage)
+        session = next((found for key in keys if (found := self._inbox.sessions.get(key))), None)
+        if session is None:
+            return
+        try:
+            approval = await self.approvals.ask(bound(question.request, session), question.patience)
+        except HarkenError:
+            return
+        answered = await answered_in_time(self.approvals, approval, [question.over])
+        if answered is None or answered.choice is None:
+            return
+        evidence = await question.reply(answered.choice, answered.reason)
+        if evidence:
+            await self.approvals.obey(approval.id, evidence)
+        elif evidence is not None:
+            await self.approvals.withdraw(approval.id, NOT_TAKEN)
+
     def handed(self, session: SessionKey, answer: HandedAnswer) -> None:
         """An answer was handed to a host: its record will show what it did."""
         self._handed.setdefault(session, []).append(answer)
@@ -327,6 +347,12 @@ def _fields(payload: bytes) -> Mapping[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
+def bound(asked: ApprovalRequest, session: Session) -> ApprovalRequest:
+    """Return what a session asks, with the hash that an answer has to name."""
+    digest = approval_digest(session.host, session.key, asked.tool, asked.arguments)
+    return replace(asked, host=session.host, session=session.key, digest=digest)
+
+
 PAYLOAD_SECONDS = 5.0
 PRINTED_SECONDS = 10.0
 
@@ -348,6 +374,31 @@ GONE: Final = "its host no longer asks"
 LOCAL: Final = "it was answered in its own terminal"
 NOT_TAKEN: Final = "its host did not take the answer"
 TOOK: Final = "its host says that it took the answer"
+
+
+async def answered_in_time(
+    approvals: Approvals, asked: Approval, endings: Collection[Callable[[], Awaitable[str]]]
+) -> Approval | None:
+    """Return an approval once it is answered; None when it is over, or the first of the endings says why it is."""
+    because, found = "", asked
+    try:
+        async with anyio.create_task_group() as tasks:
+
+            async def wait_for(ending: Callable[[], Awaitable[str]]) -> None:
+                nonlocal because
+                because = await ending()
+                tasks.cancel_scope.cancel()
+
+            for ending in endings:
+                tasks.start_soon(wait_for, ending)
+            found = await approvals.wait(asked)
+            tasks.cancel_scope.cancel()
+    finally:
+        # Also when the daemon ends: its host asks by itself, and an answer would reach nobody.
+        if found.state is ApprovalState.OPEN:
+            with anyio.CancelScope(shield=True):
+                found = await approvals.withdraw(asked.id, because or GONE)
+    return found if found.state is ApprovalState.ANSWERED else None
 
 
 class ApprovalConnection:
@@ -378,10 +429,8 @@ class ApprovalConnection:
         if self._handler.is_elsewhere(hello, event, origin):
             return False
         session = await self._handler.meet(hello, event, origin)
-        digest = approval_digest(host.name, session.key, asked.tool, asked.arguments)
-        request = replace(asked, host=host.name, session=session.key, digest=digest, folder=event.cwd)
         try:
-            approval = await self._approvals.ask(request, adapter.patience)
+            approval = await self._approvals.ask(bound(replace(asked, folder=event.cwd), session), adapter.patience)
         except HarkenError:
             return False
         answered = await self._answered(approval, adapter, fields, hello)
@@ -402,39 +451,20 @@ class ApprovalConnection:
         self, approval: Approval, adapter: ApprovalAdapter, fields: Mapping[str, object], hello: Hello
     ) -> Approval | None:
         """Return the approval once it is answered; None when it is over, also because its host no longer asks."""
-        because, found = "", approval
-        try:
-            async with anyio.create_task_group() as tasks:
 
-                async def listen() -> None:
-                    nonlocal because
-                    word = await self._lines.take(1)
-                    because = LOCAL if word == b"-" else GONE
-                    tasks.cancel_scope.cancel()
+        async def listen() -> str:
+            return LOCAL if await self._lines.take(1) == b"-" else GONE
 
-                async def look() -> None:
-                    nonlocal because
-                    was_asking = False
-                    while True:
-                        is_asking = await anyio.to_thread.run_sync(adapter.is_asking, fields, hello)
-                        if was_asking and is_asking is False:
-                            because = LOCAL
-                            tasks.cancel_scope.cancel()
-                            return
-                        was_asking = was_asking or is_asking is True
-                        await anyio.sleep(LOOK_SECONDS)
+        async def look() -> str:
+            was_asking = False
+            while True:
+                is_asking = await anyio.to_thread.run_sync(adapter.is_asking, fields, hello)
+                if was_asking and is_asking is False:
+                    return LOCAL
+                was_asking = was_asking or is_asking is True
+                await anyio.sleep(LOOK_SECONDS)
 
-                tasks.start_soon(listen)
-                if adapter.shows_state:
-                    tasks.start_soon(look)
-                found = await self._approvals.wait(approval)
-                tasks.cancel_scope.cancel()
-        finally:
-            # Also when the daemon ends: its host asks by itself, and an answer would reach nobody.
-            if found.state is ApprovalState.OPEN:
-                with anyio.CancelScope(shield=True):
-                    found = await self._approvals.withdraw(approval.id, because or GONE)
-        return found if found.state is ApprovalState.ANSWERED else None
+        return await answered_in_time(self._approvals, approval, [listen, *([look] if adapter.shows_state else [])])
 
     async def _hand_over(self, answer: HookAnswer) -> bytes | None:
         """Send an answer; return the byte that says what became of it, None when nothing was said."""

@@ -69,6 +69,7 @@ def approval(value: Approval) -> dict[str, object]:
         "why": asked.why,
         "choices": [choice.value for choice in asked.choices],
         "always": asked.always,
+        "carries_reason": asked.carries_reason,
         "asked_at": timestamp(value.asked_at),
         "expires_at": timestamp(value.expires_at),
         "state": value.state.value,

@@ -28,7 +28,7 @@ MAX_BYTES: Final = 16 << 20
 ARGUMENTS: Final = ("--disable", "plugins", "app-server")
 _SOCKET: Final = Path("app-server-control", "app-server-control.sock")
 
-_HUNG_UP: Final = (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
+HUNG_UP: Final = (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 class Channel(Protocol):
@@ -50,9 +50,9 @@ class Refusal(Unavailable):
 class AppServer:
     """The other side, once it was greeted."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, *, after: int = 0) -> None:
         self._channel = channel
-        self._last = 0
+        self._last = after  # the number of the last request
 
     async def call(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
         """Ask one thing and return the result; raises `Unavailable` when it is refused or does not come."""
@@ -61,18 +61,14 @@ class AppServer:
             with anyio.fail_after(CALL_SECONDS):
                 await self._channel.send(json.dumps({"id": self._last, "method": method, "params": params}))
                 while True:
-                    answer = _fields(await self._channel.receive())
+                    answer = fields_of(await self._channel.receive())
                     if answer.get("id") == self._last and "method" not in answer:
                         break
-        except (*_HUNG_UP, OSError) as exc:
+        except (*HUNG_UP, OSError) as exc:
             raise Unavailable(f"Codex did not answer {method}.") from exc
         except anyio.DelimiterNotFound as exc:
             raise Unavailable(f"Codex's answer to {method} is too long.") from exc
-        error = answer.get("error")
-        if isinstance(error, dict):
-            raise Refusal(f"Codex refused {method}: {str(error.get('message'))[:200]}.")
-        result = answer.get("result")
-        return result if isinstance(result, dict) else {}
+        return result_of(method, answer)
 
     async def greet(self) -> None:
         """Say who asks: nothing else is answered before that. Raises `Unavailable` when it does not listen."""
@@ -80,7 +76,7 @@ class AppServer:
         await self.call("initialize", {"clientInfo": client, "capabilities": {"experimentalApi": True}})
         try:
             await self._channel.send('{"method":"initialized"}')
-        except (*_HUNG_UP, OSError) as exc:
+        except (*HUNG_UP, OSError) as exc:
             raise Unavailable("Codex closed the connection during the handshake.") from exc
 
 
@@ -103,8 +99,8 @@ async def private_server(program: str, *, cwd: str, env: Mapping[str, str]) -> A
 
 
 @asynccontextmanager
-async def shared_server(home: Path) -> AsyncIterator[AppServer | None]:
-    """Reach the app server that the terminals of one Codex home share; None when none listens."""
+async def shared_channel(home: Path) -> AsyncIterator[Channel | None]:
+    """Reach the app server that the terminals of one Codex home share, and greet it; None when none listens."""
     try:
         # What stands in the home is a link, and the path of a socket has to be short.
         socket = (home / _SOCKET).resolve(strict=True)
@@ -119,9 +115,15 @@ async def shared_server(home: Path) -> AsyncIterator[AppServer | None]:
     async with stream:
         channel = WebSocket(stream, max_bytes=MAX_BYTES)
         await channel.open(CALL_SECONDS)
-        server = AppServer(channel)
-        await server.greet()
-        yield server
+        await AppServer(channel).greet()
+        yield channel
+
+
+@asynccontextmanager
+async def shared_server(home: Path) -> AsyncIterator[AppServer | None]:
+    """Reach the shared app server, to ask it one thing after the other; None when none listens."""
+    async with shared_channel(home) as channel:
+        yield None if channel is None else AppServer(channel, after=1)
 
 
 class _Pipe:
@@ -155,12 +157,22 @@ async def _ended(process: Process) -> None:
     await process.aclose()
 
 
-def _fields(text: str) -> Mapping[str, object]:
+def fields_of(text: str) -> Mapping[str, object]:
+    """Return the object that a text is in JSON; empty for anything else."""
     try:
         value = json.loads(text)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def result_of(method: str, answer: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the result in an answer; raises `Refusal` for an error."""
+    error = answer.get("error")
+    if isinstance(error, dict):
+        raise Refusal(f"Codex refused {method}: {str(error.get('message'))[:200]}.")
+    result = answer.get("result")
+    return result if isinstance(result, dict) else {}
 
 
 def hooks_of(listing: Mapping[str, object]) -> Sequence[Mapping[str, object]]:

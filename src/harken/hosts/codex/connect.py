@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -20,6 +20,7 @@ from typing import Final
 import anyio
 
 from harken.errors import Unavailable, UserError
+from harken.hosts.codex.approvals import MARK, mark_text
 from harken.hosts.codex.appserver import hooks_of, private_server
 from harken.hosts.codex.hooks import EVENTS, NAME
 from harken.hosts.connect.command import SERVER, TOOL_SECONDS, find_program, hook_line, mcp_command, output_of
@@ -79,6 +80,11 @@ _UNTRUSTED: Final = (
     "Codex could not be asked to trust the hooks. At its next start it says that hooks need a review: choose to trust "
     "the five of Harken."
 )
+_ASKED: Final = (
+    "What Codex asks before it runs a command is asked in Harken too, and the first answer counts. Harken hears it at "
+    "the server that Codex's terminals share, so not of `codex --no-daemon` and `codex exec`."
+)
+_NO_REASON: Final = "A refusal reaches Codex's agent without your reason."
 _FIRST: Final = "A session is known from its first prompt on; before that it cannot be woken."
 _OPEN: Final = "Conversations that are open now keep their settings: start a new one (/new) to have the inbox in it."
 
@@ -344,6 +350,11 @@ class CodexConnector(Connector):
                 f"Codex has no way to be woken called {options.wake[:40]!r}.",
                 "Leave it out: idle sessions in a terminal are woken anyway.",
             )
+        if place.has_approvals and place.project is not None:
+            raise UserError(
+                "What Codex asks can be answered elsewhere for all folders, not for one.",
+                "Its terminals share one server. Run: harken connect codex --approvals",
+            )
         project = place.project.resolve() if place.project else None
         files = _CodexFiles.of(place, project)
         if project is not None and _is_everywhere(place):
@@ -360,8 +371,9 @@ class CodexConnector(Connector):
         block = _told(place, files)
         return ConnectPlan(
             host=NAME,
-            steps=[*_changes(files, changed), *block],
+            steps=[*_changes(files, changed), *_mark(place, files), *block],
             notes=[
+                *((_ASKED, _NO_REASON) if place.has_approvals else ()),
                 *_notes(inspector, files, project, is_trusted=bool(hashes)),
                 *(note for change in block for note in telling_notes(place, change.path)),
             ],
@@ -380,7 +392,7 @@ class CodexConnector(Connector):
         # A file in which nothing is left was made by us.
         steps = _changes(files, {path: data or None for path, data in changed.items()})
         blocks = () if place.is_for_tasks else (untold(place, NAME, path) for path in files.told)
-        return ConnectPlan(host=NAME, steps=[*steps, *blocks])
+        return ConnectPlan(host=NAME, steps=[*steps, *_mark(replace(place, has_approvals=False), files), *blocks])
 
     def check(self, place: InstallTarget) -> Sequence[CheckFinding]:
         """Ask Codex what it makes of the files as they are."""
@@ -406,6 +418,15 @@ def _told(place: InstallTarget, files: _CodexFiles) -> Sequence[FileEdit]:
     override, usual = files.told
     path = override if (read(override) or b"").strip() else usual
     return (told(place, NAME, path, ANY_HOST if place.project else Abilities(tool_prefix=TOOL_PREFIX)),)
+
+
+def _mark(place: InstallTarget, files: _CodexFiles) -> Iterator[FileEdit]:
+    """Yield what tells the daemon to listen to what Codex asks; of a project none, its terminals share one server."""
+    path, mine = files.home / MARK, mark_text(str(place.harken))
+    before = read(path)
+    after = mine if place.has_approvals else None if before == mine else before
+    if place.project is None:
+        yield FileEdit(path=path, before=before, after=after, why="what Codex asks is shown in Harken", is_ours=True)
 
 
 def _has_hooks(files: _CodexFiles) -> bool:

@@ -37,6 +37,7 @@ HOST: Final = Host(
     interactive=InteractiveCommand(program="codex", install="npm install -g @openai/codex", reads=("folder", "main")),
     hooks=LazyPart("harken.hosts.codex.hooks:HOOKS"),
     samples=LazyPart("harken.hosts.codex.hooks:SAMPLES"),
+    listener=LazyPart("harken.hosts.codex.approvals:CodexListener"),
     connector=LazyPart("harken.hosts.codex.connect:CONNECTOR"),
     remote=LazyPart("harken.hosts.codex.connect:REMOTE"),
     sandbox=LazyPart("harken.hosts.codex.headless:SANDBOX"),

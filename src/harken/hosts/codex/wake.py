@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 import anyio.to_thread
@@ -38,7 +38,17 @@ _TERMINAL: Final = "codex-tui"  # what a thread names as its originator that a t
 _SHOWN: Final = "tui-thread-reference-capabilities"  # below the home: a file for each thread that a terminal has shown
 _ALONE: Final = frozenset({"--no-daemon", "exec", "app-server", "queue", "mcp-server"})  # not the shared server's
 
+LEFT: Final = "no terminal shows its conversation any more"
+
 _log = logging.getLogger("harken.hosts.codex")
+
+
+class ThreadServer(Protocol):
+    """A server that can be asked about its threads."""
+
+    async def call(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+        """Ask one thing and return the result; raises `Unavailable` when it is refused or does not come."""
+        ...
 
 
 class _NoWakeAnswer(Unavailable):
@@ -96,7 +106,7 @@ class CodexWaker:
         if not _is_server(target.pid):
             return ""
         try:
-            async with shared_server(_home(target.env)) as server:
+            async with shared_server(home_of(target.env)) as server:
                 return "" if server is None else await self._hindrance(server, target)
         except Unavailable as exc:
             return f"its app server cannot be asked: {exc}"
@@ -108,13 +118,20 @@ class CodexWaker:
             return ""  # of an editor or a desktop program, which may show many
         if _state(thread) == "active":
             return "it is at work"
-        home = _home(target.env)
+        return await self._doubt(server, target.native, home_of(target.env))
+
+    async def is_left(self, server: ThreadServer, name: str, home: Path) -> bool:
+        """Whether no terminal shows a thread any more that a terminal began."""
+        thread = _thread(await server.call("thread/read", {"threadId": name}))
+        return thread.get("originator") == _TERMINAL and await self._doubt(server, name, home) == LEFT
+
+    async def _doubt(self, server: ThreadServer, name: str, home: Path) -> str:
         # In this order: the thread of a terminal that begins meanwhile must not be missing beside its terminal.
         # Whoever sends a message does not wait for it: a process may be slow to say what it is.
         starts = await anyio.to_thread.run_sync(self._terminals, home, abandon_on_cancel=True)
-        return doubt(target.native, await self._loaded_threads(server, home), starts)
+        return doubt(name, await self._loaded_threads(server, home), starts)
 
-    async def _loaded_threads(self, server: AppServer, home: Path) -> Sequence[LoadedThread]:
+    async def _loaded_threads(self, server: ThreadServer, home: Path) -> Sequence[LoadedThread]:
         """Return the threads that a terminal should be showing."""
         loaded = (await server.call("thread/loaded/list", {})).get("data")
         names = [name for name in loaded if isinstance(name, str)] if isinstance(loaded, list) else []
@@ -151,7 +168,7 @@ class CodexWaker:
 
 async def _started(target: WakeTarget, text: str) -> bool:
     """Start a turn where terminals share an app server; return whether this thread lives there."""
-    async with shared_server(_home(target.env)) as server:
+    async with shared_server(home_of(target.env)) as server:
         if server is None:
             return False
         try:
@@ -181,12 +198,12 @@ def doubt(name: str, loaded: Sequence[LoadedThread], starts: Sequence[float]) ->
     # What no terminal can be showing was left, and takes no terminal from the others.
     left = [each for terminals, each in can_show if not terminals]
     if name in left or not starts:
-        return "no terminal shows its conversation any more"
+        return LEFT
     is_enough = all(terminals >= place for place, (terminals, _) in enumerate(can_show[len(left) :], 1))
     return "" if is_enough else "it is not certain that a terminal still shows it"
 
 
-async def _should_be_shown(server: AppServer, name: str) -> bool | None:
+async def _should_be_shown(server: ThreadServer, name: str) -> bool | None:
     """Whether a thread is one that a terminal began, for its person; None while it is not known which."""
     thread = _thread(await server.call("thread/read", {"threadId": name}))
     if thread.get("originator") is None:
@@ -258,7 +275,7 @@ def _terminal_start(process: psutil.Process, home: Path) -> float | None:
         own = process.environ()
         words = process.cmdline()[1:]
         start = process.create_time()
-        is_ours = not _ALONE.intersection(words) and codex_home(own).resolve() == home.resolve()
+        is_ours = not _ALONE.intersection(words) and codexhome_of(own).resolve() == home.resolve()
     except (psutil.Error, OSError, RuntimeError):  # the last: links that lead in a circle
         return None
     return start if is_ours else None
@@ -274,11 +291,12 @@ def _environ(env: Mapping[str, str]) -> dict[str, str]:
     return {name: whole[name] for name in _ENVIRON if whole.get(name)}
 
 
-def _home(env: Mapping[str, str]) -> Path:
-    return codex_home(_environ(env))
+def home_of(env: Mapping[str, str]) -> Path:
+    """Return the folder in which a session with this environment, beside that of this process, keeps its state."""
+    return codexhome_of(_environ(env))
 
 
-def codex_home(env: Mapping[str, str]) -> Path:
+def codexhome_of(env: Mapping[str, str]) -> Path:
     """Return the folder that Codex keeps its state in, for a process with this environment."""
     return Path(env["CODEX_HOME"]) if env.get("CODEX_HOME") else Path(env.get("HOME", "/")) / ".codex"
 

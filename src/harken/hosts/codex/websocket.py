@@ -24,6 +24,7 @@ class WebSocket:
         self._stream = stream
         self._protocol = ClientProtocol(parse_uri("ws://localhost/"), max_size=max_bytes)
         self._frames: list[Frame] = []
+        self._sending = anyio.Lock()
 
     async def open(self, seconds: float) -> None:
         """Shake hands within this time; raises `Unavailable` when the other side does not."""
@@ -66,6 +67,8 @@ class WebSocket:
         await self._flush()
 
     async def _flush(self) -> None:
-        for data in self._protocol.data_to_send():
-            if data:
-                await self._stream.send(data)
+        # What is received may want an answer while another task sends.
+        async with self._sending:
+            for data in self._protocol.data_to_send():
+                if data:
+                    await self._stream.send(data)

@@ -157,11 +157,11 @@ def _check_inbox(target: ConnectTarget) -> None:
 def _with_approvals(target: ConnectTarget, *, choice: bool | None, is_alone: bool) -> ConnectTarget:
     """Return a host with what the person chose about its questions, now or when they connected before."""
     name = target.connector.name
-    can_ask = hosts()[name].approvals is not None and target.remote is None
+    can_ask = hosts()[name].is_answered_elsewhere and target.remote is None
     if choice and target.remote is not None:
         raise UserError("By URL an agent has no hooks, so its questions stay with it.", "Leave out --approvals.")
     if choice and not can_ask and is_alone:
-        able = ", ".join(each for each, host in hosts().items() if host.approvals)
+        able = ", ".join(each for each, host in hosts().items() if host.is_answered_elsewhere)
         raise UserError(f"{title_of(name)} cannot be answered from elsewhere yet.", f"These can: {able}.")
     has_approvals = can_ask and (target.place.has_approvals if choice is None else choice)
     return replace(target, place=replace(target.place, has_approvals=has_approvals))

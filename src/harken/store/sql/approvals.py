@@ -36,10 +36,10 @@ from harken.store.sql.transaction import (
 )
 from harken.store.sql.writer import Writer
 
-_ASKED = "host, session, tool, arguments, digest, folder, why, choices, always, turn, native"
+_ASKED = "host, session, tool, arguments, digest, folder, why, choices, always, turn, native, carries_reason"
 _BECAME = "state, shown, choice, reason, answered_by, through, answered_at, ended_at, because"
 COLUMNS = f"id, {_ASKED}, asked_at, expires_at, {_BECAME}"
-INSERT = f"INSERT INTO approvals ({COLUMNS}, daemon) VALUES ({', '.join('?' * 24)}) ON CONFLICT (id) DO NOTHING"
+INSERT = f"INSERT INTO approvals ({COLUMNS}, daemon) VALUES ({', '.join('?' * 25)}) ON CONFLICT (id) DO NOTHING"
 UPDATE = """
 UPDATE approvals SET state = ?, shown = ?, choice = ?, reason = ?, answered_by = ?, through = ?, answered_at = ?,
     ended_at = ?, because = ? WHERE id = ?
@@ -170,8 +170,8 @@ def insert(tx: Transaction, approval: Approval) -> None:
     choices = encode_json([choice.value for choice in asked.choices])
     row = (
         approval.id, asked.host, asked.session, asked.tool, encode_json(asked.arguments), asked.digest, asked.folder,
-        asked.why, choices, asked.always, asked.turn, asked.native, to_micros(approval.asked_at),
-        to_micros(approval.expires_at),
+        asked.why, choices, asked.always, asked.turn, asked.native, int(asked.carries_reason),
+        to_micros(approval.asked_at), to_micros(approval.expires_at),
     )  # fmt: skip
     tx.execute(INSERT, (*row, *_became(approval), tx.holder.daemon))
     tx.execute(FORGET, (KEPT,))
@@ -234,18 +234,19 @@ def _from_row(row: Sequence[Any]) -> Approval:
             always=row[9],
             turn=row[10],
             native=row[11],
+            carries_reason=bool(row[12]),
         ),
-        asked_at=from_micros(row[12]),
-        expires_at=from_micros(row[13]),
-        state=ApprovalState(row[14]),
-        shown=tuple(msgspec.json.decode(row[15], type=list[str])),
-        choice=ApprovalChoice(row[16]) if row[16] else None,
-        reason=row[17],
-        answered_by=row[18],
-        through=row[19],
-        answered_at=optional_moment(row[20]),
-        ended_at=optional_moment(row[21]),
-        because=row[22],
+        asked_at=from_micros(row[13]),
+        expires_at=from_micros(row[14]),
+        state=ApprovalState(row[15]),
+        shown=tuple(msgspec.json.decode(row[16], type=list[str])),
+        choice=ApprovalChoice(row[17]) if row[17] else None,
+        reason=row[18],
+        answered_by=row[19],
+        through=row[20],
+        answered_at=optional_moment(row[21]),
+        ended_at=optional_moment(row[22]),
+        because=row[23],
     )
 
 

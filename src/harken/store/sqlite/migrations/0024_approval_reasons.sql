@@ -1,0 +1,2 @@
+-- Whether the host of an approval passes the reason of a refusal on to its model.
+ALTER TABLE approvals ADD COLUMN carries_reason INTEGER NOT NULL DEFAULT 1;
