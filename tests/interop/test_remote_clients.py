@@ -1,4 +1,4 @@
-"""Clients that other people wrote, by Streamable HTTP at the public address: the TypeScript SDK and its inspector."""
+"""Clients that others wrote, at the public address: the TypeScript SDK, its inspector, the AI SDK."""
 
 from __future__ import annotations
 
@@ -36,14 +36,24 @@ def run(public: PublicDaemon, folder: Path, *arguments: str, **environment: str)
     return done.stdout
 
 
-@pytest.mark.parametrize(("mode", "era"), [("legacy", "legacy"), ("auto", "modern")])
-def test_the_typescript_sdk_is_an_agent_elsewhere(public: PublicDaemon, tmp_path: Path, mode: str, era: str) -> None:
-    """In both eras: it lists the tools, is given a message, and its next call proves that."""
+@pytest.mark.parametrize(
+    ("program", "mode", "era"),
+    [
+        ("remote.mjs", "legacy", "legacy"),
+        ("remote.mjs", "auto", "modern"),
+        ("ai-sdk.mjs", "legacy", "2025-11-25"),
+        ("ai-sdk.mjs", "auto", "2026-07-28"),
+    ],
+)
+def test_the_typescript_sdks_are_agents_elsewhere(
+    public: PublicDaemon, tmp_path: Path, program: str, mode: str, era: str
+) -> None:
+    """The official one and the AI SDK's, in both eras: it lists the tools, is given a message, and then proves that."""
     secret = public.token()
     sent = public.call("send", text="hello", sender="ci-bot")["id"]
     said: list[Any] = [
         json.loads(line)
-        for line in run(public, tmp_path, "remote.mjs", mode, f"{public.url}/mcp", HARKEN_TOKEN=secret).splitlines()
+        for line in run(public, tmp_path, program, mode, f"{public.url}/mcp", HARKEN_TOKEN=secret).splitlines()
     ]
     assert said[0] == {"era": era, "tools": NAMES}
     assert [each["id"] for each in said[1]["messages"]] == [sent]

@@ -150,6 +150,9 @@ def test_the_resource_shows_counts_and_headers_without_bodies(daemon: DaemonProc
     agent = connect()
     listed = agent.request("resources/list", {})["result"]["resources"]
     assert [each["uri"] for each in listed] == ["harken://inbox"]
+    assert agent.request("resources/templates/list", {})["result"]["resourceTemplates"] == []
+    refused = agent.request("resources/read", {"uri": "harken://other"})["error"]
+    assert (refused["code"], refused["data"]) == (-32602, {"uri": "harken://other"})
     message = send(daemon, BODY, sender="ann", channel="teams")
 
     (content,) = agent.request("resources/read", {"uri": "harken://inbox"})["result"]["contents"]

@@ -55,6 +55,27 @@ def test_without_a_token_only_the_health_is_told(public: PublicDaemon) -> None:
     assert public.ask("/api/list", f"{secret}x", {})[0] == 401
 
 
+def test_spaces_around_a_header_are_no_part_of_it(public: PublicDaemon) -> None:
+    """A proxy may put them there; a name that is compared with the body was refused for those after it."""
+    meta = {"protocolVersion": "2026-07-28", "clientCapabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    params = {
+        "name": "inbound_queue_stats",
+        "arguments": {},
+        "_meta": {f"io.modelcontextprotocol/{name}": value for name, value in meta.items()},
+    }
+    status, _headers, answer = public.ask(
+        "/mcp",
+        public.token(),
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params},
+        Accept=ACCEPT,
+        Content_Type="application/json",
+        Mcp_Protocol_Version=" 2026-07-28 ",
+        Mcp_Method="tools/call \t",
+        Mcp_Name="  inbound_queue_stats  ",
+    )
+    assert status == 200, answer
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

@@ -159,7 +159,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes += len(name) + len(value)
         # After the body they are no headers: who checks those before us has not seen them.
         if self._head_bytes <= MAX_HEAD_BYTES and not self._is_in_body:
-            super().on_header(name, value)
+            # Spaces around a value are no part of it, and the parser leaves those after it.
+            super().on_header(name, value.strip(b" \t"))
 
     def on_headers_complete(self) -> None:
         """Begin to answer; of a request that is too large nothing was kept that could be answered."""

@@ -121,6 +121,7 @@ class AgentServer:
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
             on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
             on_read_resource=self._read_resource,
             on_subscribe_resource=self._subscribe,
             on_unsubscribe_resource=self._unsubscribe,
@@ -377,11 +378,19 @@ class AgentServer:
         )
         return types.ListResourcesResult(resources=[inbox])
 
+    async def _list_templates(self, context: Context, _params: object) -> types.ListResourceTemplatesResult:
+        """Say that there are none: clients that show resources ask for both lists."""
+        await self._enter(context)
+        return types.ListResourceTemplatesResult(resource_templates=[])
+
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         if str(params.uri) != INBOX_URI:
-            raise MCPError(types.INVALID_PARAMS, f"There is no resource {str(params.uri)[:200]}; there is {INBOX_URI}.")
+            asked = str(params.uri)[:200]
+            raise MCPError(
+                types.INVALID_PARAMS, f"There is no resource {asked}; there is {INBOX_URI}.", data={"uri": asked}
+            )
         session = await self._enter_reading(context)
         if session.problem is not None:
             raise MCPError(types.INVALID_REQUEST, f"{session.problem.message} {session.problem.hint}")
