@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -26,8 +26,8 @@ import harken
 from harken import render
 from harken.automation import ChangeKind, FileChange, FolderChanges
 from harken.config.home import Home, ensure
-from harken.config.settings import Settings
-from harken.daemon.compose import Daemon, compose
+from harken.config.settings import HttpSettings, Settings
+from harken.daemon.compose import Daemon, compose, phone_door
 from harken.dispatch.outbox import Outbox
 from harken.errors import HarkenError
 from harken.hosts.host import GENERIC
@@ -377,6 +377,10 @@ async def play_task_verbs(scene: Scene) -> None:
     await scene.verb("task_rm", task="backend")
     await play_task_make(scene)
     await scene.verb("sign_in")
+    address = HttpSettings(public_listen="0.0.0.0:8443", public_url="https://harken.example.org:8443")
+    scene.daemon.settings = replace(scene.daemon.settings, http=address)
+    scene.daemon.phones = phone_door(scene.daemon)
+    await scene.verb("phone_link", name="my-phone", may=["read", "answer"])
     browser = scene.daemon.sign_ins.sessions.begin("127.0.0.1:8780", "Firefox 140 on Linux")
     await scene.verb("browsers")
     await scene.verb("sign_out", browsers=[browser.id])

@@ -50,6 +50,7 @@ NEEDS: Final[Mapping[Grant, Sequence[str]]] = MappingProxyType(
             *("evidence", "notify", "journal", "source_list", "reload", "allow", "deny", "pair", "mute", "unmute"),
             *(
                 "sign_in",
+                "phone_link",
                 "browsers",
                 "sign_out",
                 "machines",

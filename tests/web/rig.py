@@ -86,7 +86,7 @@ class Web:
         sent = dict(headers or {})
         if session := sent.pop(SESSION, ""):
             sent["Harken-Proof"] = self.proof(session, method, path, body or b"")
-        with closing(http.client.HTTPConnection(self.address, timeout=WAIT_SECONDS)) as connection:
+        with closing(self.connect()) as connection:
             connection.request(method, path, body, sent)
             answer = connection.getresponse()
             found = {name.lower(): value for name, value in answer.getheaders()}
@@ -97,9 +97,17 @@ class Web:
             is_endless = found.get("content-type", "").startswith("text/event-stream") and method != "HEAD"
             return Answer(status, found, b"" if is_endless else answer.read())
 
+    def connect(self) -> http.client.HTTPConnection:
+        """Return a connection on which nothing was asked yet."""
+        return http.client.HTTPConnection(self.address, timeout=WAIT_SECONDS)
+
+    def link(self) -> str:
+        """Return a new sign-in link."""
+        return str(self.daemon.call("sign_in")["url"])
+
     def secret(self) -> bytes:
         """Return the secret of a new sign-in link."""
-        parts = urlsplit(self.daemon.call("sign_in")["url"])
+        parts = urlsplit(self.link())
         assert (parts.netloc, parts.path, parts.query) == (self.address, "/sign-in", "")
         return data_of(parts.fragment)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Final
 
 import click
 
@@ -15,14 +16,26 @@ from harken.cli.complete import completer
 from harken.cli.invocation import Invocation
 from harken.cli.output import note_to_person
 from harken.cli.status import browser_row
-from harken.cli.verbs import or_subcommand, verb, verb_command, verb_option
+from harken.cli.verbs import Length, or_subcommand, verb, verb_command, verb_option
 from harken.display import one_line
+from harken.times import LENGTHS
+
+_MAY: Final = "What the phone may do, with commas: read, answer, approve, send, sort."
 
 
 @verb("open")
 @click.option("--print", "is_only_printed", is_flag=True, help="Only print the link.")
-def open_page(asked: Invocation, *, is_only_printed: bool) -> None:
+@click.option("--phone", "is_phone", is_flag=True, help="Show a code for your phone to scan.")
+@click.option("--name", metavar="NAME", default="", help="What to call the phone (default: phone).")
+@click.option("--may", metavar="WORDS", default="read", show_default=True, help=_MAY)
+@click.option("--expires", "seconds", metavar="TIME", type=Length(), help=f"Sign the phone out after: {LENGTHS}.")
+def open_page(
+    asked: Invocation, *, is_only_printed: bool, is_phone: bool, name: str, may: str, seconds: float | None
+) -> None:
     """Open the page in the browser. The link signs you in: it works once, for two minutes."""
+    if is_phone:
+        _open_phone(asked, name, may, seconds)
+        return
     import webbrowser
 
     with asked.daemon() as daemon:
@@ -36,6 +49,21 @@ def open_page(asked: Invocation, *, is_only_printed: bool) -> None:
     asked.screen.line(one_line(url))
     if not is_only_printed and not is_opened:
         note_to_person("No browser was found. Open the link yourself: it works once, for two minutes.")
+
+
+def _open_phone(asked: Invocation, name: str, may: str, seconds: float | None) -> None:
+    words = [word.strip() for word in may.split(",") if word.strip()]
+    made = asked.ask("phone_link", name=name, may=words, seconds=seconds)
+    if asked.gave_json(made):
+        return
+    url, called = one_line(made["url"]), one_line(made["name"])
+    if sys.stdout.isatty():
+        import segno
+
+        segno.make_qr(url, error="l").terminal(sys.stdout, border=2, compact=True)
+    asked.screen.line(url)
+    note_to_person(f"Scan the code with your phone, or open the link there. It works once, for {made['seconds']:g} s.")
+    note_to_person(f"The phone may {', '.join(words)}. To sign it out: harken token revoke {called}")
 
 
 def has_display() -> bool:

@@ -36,6 +36,7 @@ VERB_HELP: Final[Mapping[str, str]] = MappingProxyType(
         "unmute": "End a mute.",
         "whoami": "Say who the caller is taken for: the person, or an agent. Changes nothing.",
         "sign_in": "Make a link that signs a browser in, once.",
+        "phone_link": "Make a link that signs your phone in to the page at the public address, once.",
         "browsers": "Show the browsers that are signed in to the page, and when each was used last.",
         "sign_out": "Sign browsers out of the page, also where it is open.",
         "machines": "Show the machines that are joined as satellites, and when each was here last.",
@@ -178,6 +179,10 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
         },
         "mute": {
             "seconds": ("--seconds", None, "For this long; until unmuted when null."),
+        },
+        "phone_link": {
+            "name": ("--name", "", "The name of its token (default: phone)."),
+            "seconds": ("--seconds", None, "For this long; until it is revoked when null."),
         },
         "sign_out": {
             "is_all": ("--all", False, "Every browser."),

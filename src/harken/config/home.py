@@ -158,6 +158,11 @@ class Home:
         return self.path / "page-sessions.json"
 
     @property
+    def phone_sessions_file(self) -> Path:
+        """The phones that are signed in to the page at the public address."""
+        return self.path / "phone-sessions.json"
+
+    @property
     def env_file(self) -> Path:
         """Values for `env:` references, because the daemon starts with a small environment."""
         return self.path / "env"

@@ -49,7 +49,7 @@ from harken.dispatch.toast import Desktop, Toasts
 from harken.errors import Unavailable, UserError
 from harken.hosts.connect.plan import local_place
 from harken.hosts.hook import Hello
-from harken.inbox.access import Access, Tokens
+from harken.inbox.access import Access, TokenRequest, Tokens
 from harken.inbox.callbacks import CallbackDelivery, CallbackSubscriptions
 from harken.inbox.caller import NO_SESSION, Bounds, Caller, Grant, Role
 from harken.inbox.channels import Channels
@@ -79,19 +79,20 @@ from harken.store.sqlite.connection import Connect, connect
 from harken.surfaces.hooks import Notify
 from harken.surfaces.mcp.services import AgentServices, Ask, event_json
 from harken.surfaces.socket import CallConnection
-from harken.surfaces.web.app import api_routes, create_app
+from harken.surfaces.web.app import answering_app, api_routes, create_app, shown_routes
 from harken.surfaces.web.context import WebContext
-from harken.surfaces.web.page_sessions import PageSessions
-from harken.surfaces.web.signin import SignIns
+from harken.surfaces.web.page_sessions import PHONE_IDLE, PHONE_LASTS, PageSessions
+from harken.surfaces.web.signin import PHONE_LINK_SECONDS, SignIns
 from harken.surfaces.wire import LineReader
 from harken.verbs import access as browser_calls
 from harken.verbs import shapes
 from harken.verbs.table import VERBS
-from harken.verbs.verb import CallContext
+from harken.verbs.verb import CallContext, PhoneLinkMade
 
 if TYPE_CHECKING:  # importing them here is what this module puts off
     from harken.daemon.public.issuer import TokenIssuer
     from harken.daemon.public.listener import PublicListener
+    from harken.daemon.public.phones import PhoneDoor
     from harken.daemon.satellites.machines import Machines
     from harken.surfaces.mcp.connection import Connection
 
@@ -177,6 +178,7 @@ class Daemon:
     supervisor: Supervisor | None = None
     public: PublicListener | None = None
     machines: Machines | None = None
+    phones: PhoneDoor | None = None
     tokens: Tokens = field(init=False)
     views: Views = field(init=False)
     subscriptions: EventSubscriptions = field(init=False)
@@ -222,10 +224,19 @@ class Daemon:
             place=partial(local_place, self.home.path),
             reload=self.reload,
             sign_in=lambda: self.sign_ins.link(self.url),
+            phone_link=self._phone_link,
             browsers=self.sign_ins.sessions,
             callbacks=self.store.subscriptions.list,
             machines=lambda: self.machines.here() if self.machines else {},
         )
+
+    async def _phone_link(self, caller: Caller, asked: TokenRequest) -> PhoneLinkMade:
+        if self.phones is None:
+            from harken.daemon.public.phones import check_address
+
+            check_address(self.settings.http)
+            raise Unavailable("Phones are not let in yet.", "Try again in a moment.")
+        return await self.phones.link(caller, asked)
 
     def facts(self) -> Mapping[str, object]:
         """What `status` says of the daemon itself."""
@@ -290,7 +301,7 @@ class Daemon:
     def web_context(self) -> WebContext:
         """Return what HTTP needs."""
         return WebContext(
-            call_context=lambda: self.http_context(Caller(role=Role.OWNER)),
+            call_context=lambda _verb="": self.http_context(Caller(role=Role.OWNER)),
             inbox=self.inbox,
             views=self.views,
             tasks=self.tasks,
@@ -556,7 +567,10 @@ def _let_machines_in(daemon: Daemon, listener: Listener, supervisor: Supervisor)
         means=replace(daemon.agent_services(), sources=tuple, callbacks=_callbacks(daemon, supervisor)),
         load=daemon.sdk.connection,
     )
-    public = daemon.public = PublicListener(daemon.settings.http, os.environ, [machines.route, *door.routes()])
+    phones = daemon.phones = phone_door(daemon)
+    routes = [machines.route, *door.routes(), phones.route]
+    public = daemon.public = PublicListener(daemon.settings.http, os.environ, routes)
+    supervisor.start("phones", phones.run)
     supervisor.start("machines", machines.run)
     supervisor.start("remote agents", door.run)
     supervisor.start("public listener", public.run)
@@ -570,6 +584,28 @@ def _callbacks(daemon: Daemon, supervisor: Supervisor) -> CallbackSubscriptions:
     delivery = CallbackDelivery(daemon.store, daemon.subscriptions, daemon.clock, wire, event_json)
     supervisor.start("callbacks", partial(daemon.leader.lead, "callbacks", delivery.run))
     return CallbackSubscriptions(daemon.store, daemon.subscriptions, daemon.clock, wire)
+
+
+def phone_door(daemon: Daemon) -> PhoneDoor:
+    """Return the page for phones at the public address."""
+    from harken.daemon.public.listener import hosts_of
+    from harken.daemon.public.phones import PhoneDoor, PhonePages
+
+    file = daemon.home.phone_sessions_file
+    sessions = PageSessions(_token(daemon.home), daemon.clock, file, lasts=PHONE_LASTS, idle=PHONE_IDLE)
+    return PhoneDoor(
+        daemon.settings.http,
+        daemon.tokens,
+        daemon.clock,
+        SignIns(sessions, daemon.clock, seconds=PHONE_LINK_SECONDS),
+        hosts=hosts_of(daemon.settings.http),
+        pages=PhonePages(
+            web_context=daemon.web_context,
+            call_context=daemon.http_context,
+            routes=shown_routes,
+            answering=answering_app,
+        ),
+    )
 
 
 def _issuer(daemon: Daemon) -> TokenIssuer | None:

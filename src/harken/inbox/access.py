@@ -306,8 +306,8 @@ class Tokens:
         """Call `revoked` with each token that ends."""
         self._observers.append(revoked)
 
-    async def make(self, caller: Caller, asked: TokenRequest) -> tuple[TokenState, str]:
-        """Create a token, and return it with its secret, which is not stored."""
+    def check(self, caller: Caller, asked: TokenRequest) -> TokenScope | None:
+        """Return the scope of a token that is asked for; raises what is wrong with it."""
         caller.require_home("make tokens")
         if asked.kind not in TOKEN_KINDS:
             raise UserError(f"There is no kind of token {asked.kind[:40]!r}.", f"Kinds: {', '.join(TOKEN_KINDS)}.")
@@ -317,18 +317,24 @@ class Tokens:
                 "Use up to 31 small letters, digits and dashes: buildbox",
             )
         scope = scope_of(asked, self._verbs)
-        now, seconds = self._clock.now(), asked.seconds
-        expires = None if seconds is None else now + timedelta(seconds=min(seconds, LONGEST_TOKEN_SECONDS))
         if caller.scope is not None:
             speaks_for_you = asked.kind == PHONE and caller.sender.id != OWNER_ID
             if scope is None or not is_within(scope, caller.scope) or scope.trust or speaks_for_you:
                 raise caller.refusal("make a token that may do more than itself")
+        return scope
+
+    async def make(self, caller: Caller, asked: TokenRequest, *, secret: str = "") -> tuple[TokenState, str]:
+        """Create a token, and return it with its secret, which is not stored: `secret`, or a new one."""
+        scope = self.check(caller, asked)
+        now, seconds = self._clock.now(), asked.seconds
+        expires = None if seconds is None else now + timedelta(seconds=min(seconds, LONGEST_TOKEN_SECONDS))
+        if caller.scope is not None:
             expires = min((each for each in (expires, await self._end_of(caller)) if each is not None), default=None)
         if asked.subject and not self._issuer:
             raise UserError("No issuer vouches for subjects.", "Set http.issuer in config.toml.")
         if asked.subject and scope is None:
             raise UserError("A machine's token has no subject.", "Leave out --subject.")
-        secret = "" if asked.subject else f"{_PREFIX}{secrets.token_urlsafe(32)}"
+        secret = "" if asked.subject else secret or f"{_PREFIX}{secrets.token_urlsafe(32)}"
         digest = _digest(self.secret_of(asked.subject) if asked.subject else secret)
         token = Token(id=fresh_id("t-"), name=asked.name, kind=asked.kind, made_at=now, expires_at=expires, scope=scope)
         stored = await self._tokens.add(token, digest)
@@ -388,6 +394,10 @@ class Tokens:
             known.noted = (address, now)
             self._known[digest] = known
         return known.token
+
+    async def known(self, secret: str) -> Token | None:
+        """Return the token with a secret, whatever became of it."""
+        return await self._tokens.find(_digest(secret))
 
     def is_known(self, secret: str) -> bool:
         """Whether a secret was that of a token a moment ago. Costs next to nothing."""

@@ -129,11 +129,20 @@ class Caller:
         """Return why an agent may not do what only the person may."""
         return self._beyond(what) if self.scope else refusal(what, self.program, self.because)
 
+    @property
+    def is_device(self) -> bool:
+        """Whether it is a device of the person, with a token of its own."""
+        return self.scope is not None and self.said_by is not None and self.said_by.id == OWNER_ID
+
+    def may(self, verb: str, needs: Grant) -> bool:
+        """Whether its token lets it do a verb; without a token the use case decides."""
+        return self.scope is None or lets(self.scope, verb, needs)
+
     def doing(self, verb: str, needs: Grant) -> Caller:
         """Return the caller as it does a verb; refuses one that its token does not let it do."""
         if self.scope is None:
             return self
-        if not lets(self.scope, verb, needs):
+        if not self.may(verb, needs):
             raise self._beyond(f"do {verb!r}")
         return replace(self, is_named=needs in (Grant.APPROVE, Grant.NAMED))
 

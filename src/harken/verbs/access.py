@@ -124,6 +124,18 @@ class SignIn(Arguments):
     """Make a link that signs a browser in, once."""
 
 
+class MakePhoneLink(Arguments):
+    """Make a link that signs your phone in to the page at the public address, once."""
+
+    name: Annotated[str, about("The name of its token (default: phone).")] = ""
+    may: Annotated[list[str], about("What the phone may do: read, answer, approve, send, sort (default: read).")] = (
+        msgspec.field(default_factory=list)
+    )
+    seconds: Annotated[
+        Annotated[float, msgspec.Meta(gt=0)] | None, about("For this long; until it is revoked when null.")
+    ] = None
+
+
 class ListBrowsers(Arguments):
     """Show the browsers that are signed in to the page, and when each was used last."""
 
@@ -138,6 +150,13 @@ class SignOut(Arguments):
 async def _sign_in(context: CallContext, _a: SignIn) -> object:
     context.caller.require_home("sign in to the page")
     return {"url": context.sign_in()}
+
+
+async def _phone_link(context: CallContext, a: MakePhoneLink) -> object:
+    context.caller.require_home("sign a phone in")
+    asked = TokenRequest(name=a.name.strip(), may=a.may, seconds=a.seconds)
+    made = await context.phone_link(context.caller, asked)
+    return {"url": made.url, "name": made.name, "may": list(made.may), "seconds": made.seconds}
 
 
 async def _browsers(context: CallContext, _a: ListBrowsers) -> object:
@@ -174,6 +193,7 @@ def shapes_of(browsers: Iterable[SignedInBrowser]) -> Sequence[Mapping[str, obje
 
 BROWSER_VERBS: Final = (
     Verb("sign_in", SignIn, _sign_in),
+    Verb("phone_link", MakePhoneLink, _phone_link),
     Verb("browsers", ListBrowsers, _browsers),
     Verb("sign_out", SignOut, _sign_out),
 )

@@ -17,8 +17,8 @@ from typing import Annotated, Final
 from harken.automation import ActionState
 from harken.errors import UserError
 from harken.hosts.registry import host_title
-from harken.inbox.automation import StuckAutomation
-from harken.inbox.caller import Role
+from harken.inbox.automation import ActionDetails, StuckAutomation
+from harken.inbox.caller import Grant, Role
 from harken.inbox.questions import asked_parts
 from harken.model import LOCAL, Approval, Message, timestamp
 from harken.sources.source import SourceReport, SourceState
@@ -60,39 +60,28 @@ class Need:
     about: str = ""
     message: Message | None = None
     approval: Approval | None = None
+    action: ActionDetails | None = None
     refs: Sequence[str] = ()
 
 
 async def needs_of(context: CallContext) -> Sequence[Need]:
-    """Return what needs the person and was not put away, the oldest first."""
-    context.caller.require_owner("see what needs you")
-    waiting = await context.automation.actions([ActionState.WAITING], limit=MAX_EACH)
-    found = [
-        *(
-            Need(
-                key=f"approval:{asked.id}",
-                kind=NeedKind.APPROVAL,
-                said=f"{host_title(asked.request.host)} asks whether it may use {asked.request.tool}",
-                since=asked.asked_at,
-                ref=asked.id,
-                about="\n".join(text for _, text in asked_parts(asked.request.arguments)),
-                approval=asked,
-            )
-            for asked in await context.approvals.list(context.caller, limit=MAX_EACH)
-        ),
-        *(
-            Need(
-                key=f"confirm:{told.action.id}",
-                kind=NeedKind.CONFIRM,
-                said=f"The rule {told.action.rule} asks whether to run an agent",
-                since=told.action.created_at,
-                ref=told.action.id,
-                about=told.message.text if told.message else "",
-                message=told.message,
-            )
-            for told in waiting
-        ),
-        *_questions([each.message for each in await context.questions.list(limit=MAX_EACH)]),
+    """Return what needs the person and was not put away, the oldest first.
+
+    A phone of theirs is told what it can act on: what asks for a yes only where it may approve, never how Harken is.
+    """
+    if context.caller.is_device:
+        found = [*await _asking(context), *await _open_questions(context)]
+    else:
+        context.caller.require_owner("see what needs you")
+        found = await _everything(context)
+    away = await context.access.put_away_keys()
+    return sorted((each for each in found if each.key not in away), key=_age)
+
+
+async def _everything(context: CallContext) -> list[Need]:
+    return [
+        *await _asking(context),
+        *await _open_questions(context),
         *(
             Need(
                 key=f"reply:{row.id}:{row.attempts}",
@@ -113,8 +102,45 @@ async def needs_of(context: CallContext) -> Sequence[Need]:
         *_stuck(await context.automation.stuck()),
         *_strangers(await _unknown(context)),
     ]
-    away = await context.access.put_away_keys()
-    return sorted((each for each in found if each.key not in away), key=_age)
+
+
+async def _open_questions(context: CallContext) -> Sequence[Need]:
+    return list(_questions([each.message for each in await context.questions.list(limit=MAX_EACH)]))
+
+
+async def _asking(context: CallContext) -> Sequence[Need]:
+    """Return what asks for a yes or no."""
+    if not context.caller.may("approve", Grant.APPROVE):
+        return []
+    caller = context.caller.doing("approvals", Grant.APPROVE)
+    waiting = await context.automation.actions([ActionState.WAITING], limit=MAX_EACH)
+    return [
+        *(
+            Need(
+                key=f"approval:{asked.id}",
+                kind=NeedKind.APPROVAL,
+                said=f"{host_title(asked.request.host)} asks whether it may use {asked.request.tool}",
+                since=asked.asked_at,
+                ref=asked.id,
+                about="\n".join(text for _, text in asked_parts(asked.request.arguments)),
+                approval=asked,
+            )
+            for asked in await context.approvals.list(caller, limit=MAX_EACH)
+        ),
+        *(
+            Need(
+                key=f"confirm:{told.action.id}",
+                kind=NeedKind.CONFIRM,
+                said=f"The rule {told.action.rule} asks whether to run an agent",
+                since=told.action.created_at,
+                ref=told.action.id,
+                about=told.message.text if told.message else "",
+                message=told.message,
+                action=told,
+            )
+            for told in waiting
+        ),
+    ]
 
 
 def _age(need: Need) -> tuple[bool, datetime]:

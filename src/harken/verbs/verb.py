@@ -25,7 +25,7 @@ from harken.errors import Forbidden, HarkenError, InternalError, NotFound, Unava
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.host import GENERIC
 from harken.hosts.registry import host_named
-from harken.inbox.access import Access, ConnectedMachine, Tokens
+from harken.inbox.access import Access, ConnectedMachine, TokenRequest, Tokens
 from harken.inbox.automation import Automation
 from harken.inbox.callbacks import CallbackSubscription
 from harken.inbox.caller import EVERY_MAILBOX, Caller, Grant, Role
@@ -167,6 +167,20 @@ class SignedInBrowsers(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PhoneLinkMade:
+    """A link that signs a phone in, the name and the scope of its token, and for how long the link is good."""
+
+    url: str
+    name: str
+    may: Sequence[str]
+    seconds: float
+
+
+MakesPhoneLink: TypeAlias = Callable[[Caller, TokenRequest], Awaitable[PhoneLinkMade]]
+"""Makes a link that signs a phone in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageForms:
     """How a message looks in an answer, whole and cut: in JSON, and in the result of a tool."""
 
@@ -197,6 +211,7 @@ class CallContext:
     place: Callable[[], InstallTarget]  # where the settings of the person's hosts are
     reload: Callable[[], Awaitable[Mapping[str, object]]]  # takes over config.toml, all or nothing
     sign_in: Callable[[], str]  # makes a link that signs a browser in, once
+    phone_link: MakesPhoneLink
     browsers: SignedInBrowsers
     callbacks: Callable[[], Awaitable[Sequence[CallbackSubscription]]]  # who has events posted to an address
     machines: Callable[[], Mapping[str, ConnectedMachine]] = dict

@@ -158,11 +158,7 @@ class PublicListener:
     @property
     def hosts(self) -> Collection[str]:
         """The Host headers that mean it; none when the settings do not say its address."""
-        parts = urlsplit(self._settings.public_url)
-        if not parts.hostname:
-            return ()
-        port = f":{_PORTS.get(parts.scheme, 0)}"
-        return {parts.netloc, parts.netloc.removesuffix(port), f"{parts.netloc.removesuffix(port)}{port}"}
+        return hosts_of(self._settings)
 
     @property
     def url(self) -> str:
@@ -238,6 +234,15 @@ class PublicListener:
         self._open[address] -= 1
         if not self._open[address]:
             del self._open[address]
+
+
+def hosts_of(settings: HttpSettings) -> Collection[str]:
+    """Return the Host headers that mean the public address; none when the settings do not say it."""
+    parts = urlsplit(settings.public_url)
+    if not parts.hostname:
+        return ()
+    port = f":{_PORTS.get(parts.scheme, 0)}"
+    return {parts.netloc, parts.netloc.removesuffix(port), f"{parts.netloc.removesuffix(port)}{port}"}
 
 
 class CountedProtocol(BoundedProtocol):

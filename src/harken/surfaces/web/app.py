@@ -12,7 +12,7 @@ yet knows its place. `inbox/ticker.py` decides which events there are.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from harken import __version__
@@ -46,7 +46,6 @@ from harken.verbs.table import LONG_VERBS, call
 from harken.verbs.verb import CallContext
 
 NOT_FOUND = 404
-STYLE = "plain.css"
 
 
 def create_app(
@@ -54,34 +53,44 @@ def create_app(
 ) -> ASGIApp:
     """Return the application; `hosts` are the Host headers it answers to, `refuse_client` tells by the program."""
     files = static_files()
-    style = files[STYLE].url
     shell = PageShell(files, context.sign_ins.tickets)
     routes = [
         *probe_routes(context),
         *api_routes(lambda _request: context.call_context()),
-        *event_routes(context.ticker),
         *entry_routes(context.sign_ins, shell),
-        *page_routes(context),
-        *conversation_routes(context),
-        *need_routes(context),
-        *panel_routes(context),
+        *shown_routes(context),
         *source_routes(context),
         *agent_routes(context),
-        *automation_routes(context),
-        *waiting_routes(context),
         *task_routes(context),
     ]
-    handlers = {HTTPException: partial(_refused, style), HarkenError: partial(_failed, style)}
-    app = Starlette(routes=routes, exception_handlers=handlers)
+    app = answering_app(routes, shell)
     return HttpGuard(
         app,
         token=token,
         hosts=hosts,
         sign_ins=context.sign_ins,
         shell=shell,
-        style=style,
         refuse_client=refuse_client,
     )
+
+
+def shown_routes(context: WebContext) -> list[Route]:
+    """Return the routes of the page that have a part for phones, and the stream."""
+    return [
+        *event_routes(context.ticker),
+        *page_routes(context),
+        *conversation_routes(context),
+        *need_routes(context),
+        *panel_routes(context),
+        *automation_routes(context),
+        *waiting_routes(context),
+    ]
+
+
+def answering_app(routes: Sequence[BaseRoute], shell: PageShell) -> ASGIApp:
+    """Return the application of routes, which answers errors in the words of `shell`."""
+    handlers = {HTTPException: partial(_refused, shell.style), HarkenError: partial(_failed, shell.style)}
+    return Starlette(routes=routes, exception_handlers=handlers)
 
 
 async def _failed(style: str, request: Request, error: Exception) -> Response:

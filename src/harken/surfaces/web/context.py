@@ -72,14 +72,23 @@ class SignInBook(Protocol):
         ...
 
 
+class CallContextOf(Protocol):
+    """Makes the context of a call."""
+
+    def __call__(self, verb: str = "") -> CallContext:
+        """Return it, for doing a verb; raises `Forbidden` for one that the reader of the page may not do."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebContext:
-    """The parts behind HTTP. `call_context` makes that of one request of the person.
+    """The parts behind HTTP. `call_context` makes that of one request, of the person or of a phone of theirs.
 
+    `can` says whether the reader may do a verb, or look at a page: what is refused is not shown either.
     `metrics` returns the daemon's numbers, `unready` in a word why it cannot work now (empty: it can).
     """
 
-    call_context: Callable[[], CallContext]
+    call_context: CallContextOf
     inbox: Inbox
     views: Views
     tasks: Tasks
@@ -93,3 +102,4 @@ class WebContext:
     clock: Clock
     metrics: Callable[[], Awaitable[str]]
     unready: Callable[[], Awaitable[str]]
+    can: Callable[[str], bool] = lambda _what: True

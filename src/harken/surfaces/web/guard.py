@@ -115,7 +115,10 @@ class _GuardedRequest:
 
 
 class HttpGuard:
-    """ASGI middleware that lets only the person's own programs and pages through."""
+    """ASGI middleware that lets only the person's own programs and pages through.
+
+    Without a token no program is let through: there are only pages. `scheme` is that of the page's address.
+    """
 
     def __init__(
         self,
@@ -125,16 +128,17 @@ class HttpGuard:
         hosts: Collection[str],
         sign_ins: SignIns,
         shell: PageShell,
-        style: str = "",
+        scheme: str = "http",
         refuse_client: ClientCheck | None = None,
     ) -> None:
         self._app = app
         self._refuse_client = refuse_client
         self._token = token.encode()
+        self._scheme = scheme
         self._hosts = frozenset(hosts)
         self._sign_ins = sign_ins
         self._shell = shell
-        self._style = style
+        self._style = shell.style
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer why not."""
@@ -159,7 +163,7 @@ class HttpGuard:
         asking = SignedRequest(method=asked.method, host=asked.get("host"), target=asked.target)
         visit = self._sign_ins.check(asked.get(page_sessions.PROOF_HEADER), asking)
         if visit is None:
-            await self._answer(asked, _signed_out())(scope, receive, send)
+            await self._answer(asked, self._signed_out())(scope, receive, send)
             return
         answered = _proven(send, visit)
         body = await _whole(receive)
@@ -174,7 +178,7 @@ class HttpGuard:
             }
             await self._app(scope, _again(body, receive), answered)
         else:
-            await self._answer(asked, _signed_out())(scope, receive, send)
+            await self._answer(asked, self._signed_out())(scope, receive, send)
 
     def _answer(self, asked: _GuardedRequest, refusal: _Refusal) -> ASGIApp:
         answer = error_answer(refusal.error, refusal.status, as_page=asked.is_shown, style=self._style)
@@ -196,7 +200,7 @@ class HttpGuard:
         if host not in self._hosts:
             hint = "Use the address that `harken status` shows."
             return _Refusal(status=FORBIDDEN, error=Forbidden("This host name is not served.", hint))
-        if origin is not None and origin != f"http://{host}":
+        if origin is not None and origin != f"{self._scheme}://{host}":
             return _foreign()
         if not (asked.is_open or asked.is_worker) and (refusal := self._unknown(asked)) is not None:
             return refusal
@@ -205,16 +209,20 @@ class HttpGuard:
             return _Refusal(status=TOO_LARGE, error=too_large())
         return None
 
+    def _signed_out(self) -> _Refusal:
+        error = Forbidden("You are not signed in.", f"In a terminal: {self._shell.command}")
+        return _Refusal(status=UNAUTHORIZED, error=error)
+
     def _unknown(self, asked: _GuardedRequest) -> _Refusal | None:
         """Return why a request is refused, or None; a proof is looked at later."""
         if "authorization" in asked.headers:
             scheme, _, given = asked.get("authorization").partition(" ")
             is_right = hmac.compare_digest(given.strip().encode("latin-1"), self._token)
-            if scheme.lower() == "bearer" and is_right:
+            if self._token and scheme.lower() == "bearer" and is_right:
                 return None
             return _Refusal(status=FORBIDDEN, error=_no_token())
         if asked.is_bare:
-            return None if asked.is_shown else _Refusal(status=UNAUTHORIZED, error=_no_token())
+            return None if asked.is_shown else self._signed_out() if not self._token else _unnamed()
         is_own = asked.get("sec-fetch-site") in OWN_SITES and (
             asked.method in SAFE_METHODS or "origin" in asked.headers
         )
@@ -231,8 +239,8 @@ def _foreign() -> _Refusal:
     return _Refusal(status=FORBIDDEN, error=error)
 
 
-def _signed_out() -> _Refusal:
-    return _Refusal(status=UNAUTHORIZED, error=Forbidden("You are not signed in.", "In a terminal: harken open"))
+def _unnamed() -> _Refusal:
+    return _Refusal(status=UNAUTHORIZED, error=_no_token())
 
 
 def _no_token() -> Forbidden:

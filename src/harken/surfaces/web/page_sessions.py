@@ -36,6 +36,8 @@ from harken.memory import json_bytes
 from harken.model import fresh_id
 
 LASTS: Final = timedelta(days=30)
+PHONE_LASTS: Final = timedelta(days=365)
+PHONE_IDLE: Final = timedelta(days=14)  # a phone that was not used for so long is signed out
 NOTED_AFTER: Final = timedelta(minutes=1)  # how exactly the file knows when one was last used
 OTHER_TABS: Final = timedelta(minutes=1)  # so long they may go on with the key before
 MAX_SESSIONS: Final = 32
@@ -45,7 +47,7 @@ _PURPOSE: Final = b"harken page keys 1"
 
 
 class PageSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A browser that is signed in. `host` is the address that it is signed in at.
+    """A browser that is signed in. `host` is the address that it is signed in at, `phone` the name of a phone's token.
 
     `generation` counts its keys. The one before is good too, until the newest was used and for a while after: the
     answer that brought it may be lost, and other tabs may not know it yet.
@@ -59,6 +61,7 @@ class PageSession(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
     renewed_at: datetime | None = None
     is_newest_used: bool = True
+    phone: str = ""
 
 
 class _SessionFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,17 +74,21 @@ class _SessionFile(msgspec.Struct, frozen=True, kw_only=True):
 class PageSessions:
     """The sessions of the page."""
 
-    def __init__(self, token: str, clock: Clock, file: Path) -> None:
+    def __init__(
+        self, token: str, clock: Clock, file: Path, *, lasts: timedelta = LASTS, idle: timedelta = LASTS
+    ) -> None:
         self._key = hmac.digest(token.encode(), _PURPOSE, hashlib.sha256)
         self._clock = clock
         self._file = file
+        self._lasts = lasts
+        self._idle = idle
         self._open = {each.id: each for each in self._read()}
         self._noted = {each.id: each.used_at for each in self._open.values()}
 
-    def begin(self, host: str, browser: str) -> PageSession:
+    def begin(self, host: str, browser: str, phone: str = "") -> PageSession:
         """Begin a session; the one that was unused for longest goes when there are too many."""
-        now = self._clock.now()
-        new = PageSession(id=fresh_id("b-", 8), host=host, browser=browser[:MAX_BROWSER], began_at=now, used_at=now)
+        now, name = self._clock.now(), browser[:MAX_BROWSER]
+        new = PageSession(id=fresh_id("b-", 8), host=host, browser=name, began_at=now, used_at=now, phone=phone)
         kept = sorted(self.all(), key=lambda each: each.used_at)[-(MAX_SESSIONS - 1) :]
         self._open = {each.id: each for each in (*kept, new)}
         self._write()
@@ -143,6 +150,10 @@ class PageSessions:
         """Return the sessions that are good."""
         return [each for each in self._open.values() if self._is_good(each)]
 
+    def lapsed(self) -> Sequence[PageSession]:
+        """Return the sessions that ended by themselves, until they are ended here too."""
+        return [each for each in self._open.values() if not self._is_good(each)]
+
     def end(self, name: str) -> bool:
         """End a session; return whether there was one."""
         if self._open.pop(name, None) is None:
@@ -166,7 +177,8 @@ class PageSessions:
 
     def _is_good(self, session: PageSession) -> bool:
         # A clock that was set back must not make one last longer than it was made for.
-        return session.began_at - LASTS < self._clock.now() < session.began_at + LASTS
+        is_of_now = session.began_at - self._lasts < self._clock.now() < session.began_at + self._lasts
+        return is_of_now and self._clock.now() < session.used_at + self._idle
 
     def _mark(self) -> str:
         return tagged(self._key, "which token")

@@ -27,7 +27,7 @@ from harken.errors import HarkenError, Unavailable
 from harken.memory import json_bytes
 from harken.surfaces.web.page_sessions import TicketBook
 
-_COMMAND = "harken open"
+_STYLE = "plain.css"
 _STYLES = ("app.css", "panels.css", "automation.css", "conversations.css")
 _SCRIPTS = ("app.js", "writing.js", "automation.js", "conversations.js", "palette.js", "htmx.min.js")
 _NO_SCRIPT = "This page needs JavaScript: without it nothing can prove that it is you."
@@ -36,22 +36,24 @@ _NO_SCRIPT = "This page needs JavaScript: without it nothing can prove that it i
 class PageShell:
     """Makes the shell and the sign-in page."""
 
-    def __init__(self, files: Mapping[str, StaticFile], tickets: TicketBook) -> None:
+    def __init__(self, files: Mapping[str, StaticFile], tickets: TicketBook, command: str = "harken open") -> None:
         self._files = files
         self._tickets = tickets
+        self.command = command  # what signs a browser in
+        self.style = files[_STYLE].url
 
     def page(self) -> Response:
         """Return the shell of any page."""
         said = (
-            _said(
+            self._said(
                 "signed-out", "You are not signed in.", "Run this in a terminal. It opens this page again, signed in."
             ),
-            _said(
+            self._said(
                 "stranger",
                 "Another program answers at this address.",
                 "It was told nothing of worth. Run this in a terminal: it opens the page where Harken is.",
             ),
-            _said("away", "Harken does not answer.", "Run this in a terminal. It starts Harken if need be."),
+            self._said("away", "Harken does not answer.", "Run this in a terminal. It starts Harken if need be."),
         )
         # What every page needs comes while the page itself is asked for.
         ahead = [(name, "style") for name in _STYLES] + [(name, "script") for name in _SCRIPTS]
@@ -59,12 +61,12 @@ class PageShell:
 
     def sign_in(self) -> Response:
         """Return the page that a link opens."""
-        hint = "Each link works once, for two minutes. Run this in a terminal for a new one."
+        hint = "Each link works once, for a few minutes. Run this in a terminal for a new one."
         stranger = "It could not show that it made this link. Run this in a terminal for a new one."
         said = (
-            _said("used", "This link does not work any more.", hint),
-            _said("stranger", "Another program answers at this address.", stranger),
-            _said("away", "Harken does not answer.", "Run this in a terminal. It starts Harken if need be."),
+            self._said("used", "This link does not work any more.", hint),
+            self._said("stranger", "Another program answers at this address.", stranger),
+            self._said("away", "Harken does not answer.", "Run this in a terminal. It starts Harken if need be."),
         )
         return self._made("Sign in · Harken", "signin.js", said)
 
@@ -74,25 +76,25 @@ class PageShell:
         return Response(file.content, media_type=file.content_type, headers={"Service-Worker-Allowed": "/"})
 
     def _made(self, title: str, script: str, said: Sequence[str], ahead: Sequence[tuple[str, str]] = ()) -> Response:
-        sheet, icon, ticket = self._files["plain.css"].url, self._files["icon.svg"].url, self._tickets.issue()
+        sheet, icon, ticket = self.style, self._files["icon.svg"].url, self._tickets.issue()
         scripts = "".join(f'<script src="{self._files[name].url}"></script>' for name in ("session.js", script))
         early = "".join(f'<link rel="preload" href="{self._files[name].url}" as="{kind}">' for name, kind in ahead)
         page = (
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1, viewport-fit=cover">'
             f'<meta name="color-scheme" content="light dark"><meta name="harken-ticket" content="{ticket}">'
+            f'<meta name="harken-command" content="{self.command}">'
             f'<title>{title}</title><link rel="icon" type="image/svg+xml" href="{icon}">'
             f'{scripts}<link rel="stylesheet" href="{sheet}">{early}</head><body class="plain">{"".join(said)}'
             f"<noscript><main><h1>Harken</h1><p>{_NO_SCRIPT}</p></main></noscript></body></html>"
         )
         return Response(page, media_type=HTML)
 
-
-def _said(name: str, title: str, hint: str) -> str:
-    return (
-        f'<main id="{name}" hidden><h1>{escape(title)}</h1><p>{escape(hint)}</p><p><code>{_COMMAND}</code></p>'
-        '<p><a href="/">Try again</a></p></main>'
-    )
+    def _said(self, name: str, title: str, hint: str) -> str:
+        return (
+            f'<main id="{name}" hidden><h1>{escape(title)}</h1><p>{escape(hint)}</p><p><code>{self.command}</code></p>'
+            '<p><a href="/">Try again</a></p></main>'
+        )
 
 
 HTML = "text/html"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -23,6 +24,7 @@ from starlette.routing import Route
 
 from harken.clock import Clock
 from harken.errors import Forbidden
+from harken.inbox.access import TokenRequest
 from harken.surfaces.web.page_sessions import (
     NumberState,
     PageSession,
@@ -38,6 +40,7 @@ from harken.surfaces.web.page_sessions import (
 from harken.surfaces.web.shell import FORBIDDEN, PageShell, error_answer, json_answer
 
 LINK_SECONDS: Final = 120
+PHONE_LINK_SECONDS: Final = 300  # a phone has to be found, unlocked and held up
 MAX_LINKS: Final = 8
 _SECRET_BYTES: Final = 32
 _MAX_NONCE: Final = 64
@@ -67,11 +70,12 @@ class SignInAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Link:
-    """A link that is open."""
+class SignInLink:
+    """A link that is open. `phone` is the token that its phone gets; None for a browser of this machine."""
 
     secret: bytes
     until: float
+    phone: TokenRequest | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,34 +91,46 @@ class PageVisit:
 class SignIns:
     """The links that are open now, the sessions they become, and the proofs of those."""
 
-    def __init__(self, sessions: PageSessions, clock: Clock) -> None:
+    def __init__(self, sessions: PageSessions, clock: Clock, *, seconds: float = LINK_SECONDS) -> None:
         self.sessions = sessions
+        self.seconds = seconds  # how long a link is good
         self.tickets = TicketBook(clock)
         self._clock = clock
-        self._open: dict[str, _Link] = {}  # by what the page calls it
+        self._open: dict[str, SignInLink] = {}  # by what the page calls it
 
-    def link(self, base_url: str) -> str:
+    @property
+    def open_links(self) -> Sequence[SignInLink]:
+        """The links that are good now."""
+        return [each for each in self._open.values() if self._is_good(each)]
+
+    def link(self, base_url: str, phone: TokenRequest | None = None) -> str:
         """Return an address that signs one browser in, once; the oldest goes when there are too many."""
         secret = secrets.token_bytes(_SECRET_BYTES)
-        link = _Link(secret=secret, until=self._now() + LINK_SECONDS)
+        link = SignInLink(secret=secret, until=self._now() + self.seconds, phone=phone)
         self._open = dict([*self._open.items(), (tagged(secret, "harken link 1"), link)][-MAX_LINKS:])
         return f"{base_url}/sign-in#{encoded(secret)}"
 
     def redeem(self, asked: SignInRequest, host: str, browser: str) -> SignInAnswer | None:
         """Use a link up, and return what signs its browser in; None when it is not good."""
-        link, now = self._open.get(asked.link), self._now()
+        link = self.take(asked, host)
+        return None if link is None else self.answer(link, asked, self.sessions.begin(host, browser))
+
+    def take(self, asked: SignInRequest, host: str) -> SignInLink | None:
+        """Use a link up; return it, or None when it is not good."""
+        link = self._open.get(asked.link)
         if link is None or not 0 < len(asked.nonce) <= _MAX_NONCE or "\n" in asked.nonce:
             return None
         if not is_same(asked.proof, tagged(link.secret, "harken page 1", asked.nonce, host)):
             return None
-        self._open = {name: each for name, each in self._open.items() if name != asked.link and each.until > now}
-        # A clock that was set back must not make a link last longer than it was made for.
-        if not now < link.until <= now + LINK_SECONDS:
-            return None
-        session = self.sessions.begin(host, browser)
-        pad = tagged(link.secret, "harken key 1", asked.nonce, session.id, host)
+        others = {name: each for name, each in self._open.items() if name != asked.link}
+        self._open = {name: each for name, each in others.items() if self._is_good(each)}
+        return link if self._is_good(link) else None
+
+    def answer(self, link: SignInLink, asked: SignInRequest, session: PageSession) -> SignInAnswer:
+        """Return what signs the browser of a link in to its session."""
+        pad = tagged(link.secret, "harken key 1", asked.nonce, session.id, session.host)
         key = encoded(masked(self.sessions.key(session), pad))
-        proof = tagged(link.secret, "harken daemon 1", asked.nonce, session.id, host, key)
+        proof = tagged(link.secret, "harken daemon 1", asked.nonce, session.id, session.host, key)
         return SignInAnswer(session=session.id, key=key, proof=proof)
 
     def check(self, header: str, asking: SignedRequest) -> PageVisit | None:
@@ -136,6 +152,10 @@ class SignIns:
             return None
         key = self.sessions.renew(visit.session.id, visit.generation)
         return None if key is None else encoded(masked(key, tagged(visit.key, "harken next key 1", nonce)))
+
+    def _is_good(self, link: SignInLink) -> bool:
+        # A clock that was set back must not make a link last longer than it was made for.
+        return self._now() < link.until <= self._now() + self.seconds
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
@@ -180,9 +200,27 @@ def entry_routes(sign_ins: SignIns, shell: PageShell) -> list[Route]:
     return [
         Route("/sign-in", partial(_sign_in_page, shell), methods=["GET"]),
         Route("/sign-in", partial(_sign_in, sign_ins), methods=["POST"]),
-        Route("/renew-key", partial(_renew, sign_ins), methods=["POST"]),
         Route("/sign-out", partial(_sign_out, sign_ins), methods=["POST"]),
+        renewal_route(sign_ins),
     ]
+
+
+def renewal_route(sign_ins: SignIns) -> Route:
+    """Return the route by which a page gets its next key."""
+    return Route("/renew-key", partial(_renew, sign_ins), methods=["POST"])
+
+
+async def sign_in_request(request: Request) -> SignInRequest | None:
+    """Return what a page says to sign in; None for a body that is nothing of the kind."""
+    try:
+        return msgspec.json.decode(await request.body(), type=SignInRequest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def used_up(command: str) -> Response:
+    """Return the answer to a link that is not good."""
+    return error_answer(Forbidden("This link does not work any more.", f"For a new one: {command}"), FORBIDDEN)
 
 
 async def _sign_in_page(shell: PageShell, _request: Request) -> Response:
@@ -190,13 +228,9 @@ async def _sign_in_page(shell: PageShell, _request: Request) -> Response:
 
 
 async def _sign_in(sign_ins: SignIns, request: Request) -> Response:
-    refused = error_answer(Forbidden("This link does not work any more.", "For a new one: harken open"), FORBIDDEN)
-    try:
-        asked = msgspec.json.decode(await request.body(), type=SignInRequest)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return refused
-    answer = sign_ins.redeem(asked, request.headers["host"], browser_name(request.headers.get("user-agent", "")))
-    return refused if answer is None else json_answer(answer)
+    asked, browser = await sign_in_request(request), browser_name(request.headers.get("user-agent", ""))
+    answer = None if asked is None else sign_ins.redeem(asked, request.headers["host"], browser)
+    return used_up("harken open") if answer is None else json_answer(answer)
 
 
 async def _renew(sign_ins: SignIns, request: Request) -> Response:

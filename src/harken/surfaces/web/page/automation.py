@@ -210,6 +210,10 @@ class AutomationPages:
             key=fresh_id("", 20),
         )
 
+    def done(self, said: str) -> Response:
+        """Return the line that says what was done."""
+        return self._pages.part("done.html.j2", said=said, action="", back={})
+
     async def asks(self, _request: Request) -> Response:
         """Answer with how much waits for the person's answer."""
         summary, waiting = await self._context.automation.summary(), await self._context.questions.waiting()
@@ -324,10 +328,14 @@ class AutomationActions:
             raise UserError("Yes or no?", "Load the page again.")
         try:
             told = await self._context.automation.answer(
-                self._context.call_context().caller, form.get("action", ""), is_yes=said == YES
+                self._context.call_context("confirm").caller, form.get("action", ""), is_yes=said == YES
             )
         except HarkenError as exc:
+            if form.get("is_brief"):
+                raise
             return await self._looks.rules_page(ActionNote.of(exc), _status(request, exc))
+        if form.get("is_brief"):
+            return self._looks.done("Accepted." if said == YES else "Refused.")
         return await self._rules(request, answered_words(told.action))
 
     async def pause(self, request: Request) -> Response:

@@ -48,6 +48,9 @@ _EMPTY: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     }
 )
 _MAX_BACK: Final = 40_000
+_VERBS: Final[Mapping[str, str]] = MappingProxyType(
+    {"done": "done", "snooze": "snooze", "reopen": "reopen", "unread": "unread", "read": "unread"}
+)
 _DECISIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "known": "may reach your agents from now on",
@@ -154,7 +157,8 @@ class ConversationPages:
         """Put conversations somewhere, and say how that is undone."""
         form = await form_of(request)
         refs, what = [each for each in form.get("refs", "").split(",") if each], form.get("what", "")
-        use, caller = self._context.call_context().conversations, self._context.call_context().caller
+        context = self._context.call_context(_VERBS.get(what, "done"))
+        use, caller = context.conversations, context.caller
         if what in ("unread", "read"):
             await use.mark(caller, refs, is_unread=what == "unread")
             return self._said(request, f"{_counted(refs)} {'unread' if what == 'unread' else 'read'}.", "")
@@ -174,7 +178,7 @@ class ConversationPages:
     async def undo(self, request: Request) -> Response:
         """Put conversations back to where they were."""
         back = (await form_of(request)).get("back", "")[:_MAX_BACK]
-        context = self._context.call_context()
+        context = self._context.call_context("reopen")
         await context.conversations.restore(context.caller, [_order(line) for line in back.split(",") if line])
         return self._said(request, "Undone.", "")
 
@@ -182,7 +186,8 @@ class ConversationPages:
         """Let the sender of a message reach agents, or not; to undo it is to decide as before, if anything was."""
         form = await form_of(request)
         message = (await self._context.views.item(form.get("ref", ""))).message
-        access, caller = self._context.call_context().access, self._context.call_context().caller
+        context = self._context.call_context("allow")
+        access, caller = context.access, context.caller
         before, decision = await access.decision(message), form.get("decision", "known")
         if decision not in _DECISIONS:
             raise UserError("That cannot be decided about a sender.", "Load the page again.")
@@ -202,7 +207,8 @@ class ConversationPages:
         """Keep the sender of a message from being pushed, or no longer."""
         form = await form_of(request)
         message = (await self._context.views.item(form.get("ref", ""))).message
-        access, caller = self._context.call_context().access, self._context.call_context().caller
+        context = self._context.call_context("mute")
+        access, caller = context.access, context.caller
         if form.get("undo"):
             await access.unmute(caller, "sender", message.sender.id)
             return self._pages.part("done.html.j2", said="Not muted any more.", action="", back={})

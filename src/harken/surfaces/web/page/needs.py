@@ -19,6 +19,7 @@ from harken.model import ApprovalChoice, ApprovalId, Message
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page.links import conversation_href, message_href
 from harken.surfaces.web.page.rendering import Handler, PageRenderer, answered, form_of
+from harken.surfaces.web.page.rules import action_card
 from harken.surfaces.web.page.sidebar import NEEDS as HERE
 from harken.verbs.needs import NeedKind, needs_of
 
@@ -72,6 +73,7 @@ class NeedPages:
         context = self._context.call_context()
         needs = await needs_of(context)
         await context.approvals.show([each.approval for each in needs if each.approval], SURFACE)
+        cards = {each.key: action_card(each.action, now) for each in needs if each.action}
         ages = {each.key: _age(each.since, now) if each.since else "" for each in needs}
         return await self._pages.page(
             "panels/needs.html.j2",
@@ -81,13 +83,14 @@ class NeedPages:
             needs=needs,
             ages=ages,
             icons=ICONS,
+            cards=cards,
             thread_href=thread_href,
             asked_parts=asked_parts,
         )
 
     async def approve(self, request: Request) -> Response:
         """Answer what a host asks: exactly what was on the page."""
-        form, context = await form_of(request), self._context.call_context()
+        form, context = await form_of(request), self._context.call_context("approve")
         answered = await context.approvals.answer(
             context.caller,
             ApprovalId(form.get("approval", "")),
@@ -102,7 +105,7 @@ class NeedPages:
     async def put_away(self, request: Request) -> Response:
         """Put an entry away, or show it again."""
         form = await form_of(request)
-        context, is_undone = self._context.call_context(), bool(form.get("undo"))
+        context, is_undone = self._context.call_context("put_away"), bool(form.get("undo"))
         key = form.get("key", "")
         await context.access.put_away(context.caller, [key], is_undone=is_undone)
         said = "It is in the list again." if is_undone else "Put away. It comes back when it happens again."
@@ -111,14 +114,14 @@ class NeedPages:
 
     async def retry(self, request: Request) -> Response:
         """Try a reply that could not be sent once more."""
-        context = self._context.call_context()
+        context = self._context.call_context("outbox_retry")
         reply = (await form_of(request)).get("reply", "")
         await context.replies.retry(context.caller, [reply], is_unsent=False)
         return self._pages.part("done.html.j2", said="It is tried once more, now.", action="", back={})
 
     async def try_again(self, _request: Request) -> Response:
         """Let rules try every agent again."""
-        context = self._context.call_context()
+        context = self._context.call_context("rules_reload")
         await context.automation.reload(context.caller)
         said = "The rules are loaded, and what waits is started."
         return self._pages.part("done.html.j2", said=said, action="", back={})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Generic, TypeVar
 from urllib.parse import parse_qsl, quote
@@ -32,7 +32,7 @@ from harken.surfaces.web.guard import MAX_BODY
 from harken.surfaces.web.page.links import mailbox_href, message_href, message_rules_href
 from harken.surfaces.web.page.markdown import body_of, excerpt, rendered, visible
 from harken.surfaces.web.page.messages import author_name, ledger_of, push_words, sender_of, speaker_of, speakers
-from harken.surfaces.web.page.sidebar import sections_of
+from harken.surfaces.web.page.sidebar import SidebarSection, sections_of
 from harken.surfaces.web.shell import StaticFile, static_files
 from harken.verbs.needs import needs_of
 
@@ -65,6 +65,7 @@ class PageRenderer:
             sender_of=sender_of,
             speaker_of=lambda message: speaker_of(message, self._speakers),
             push_words=push_words,
+            can=context.can,
             is_allowed_since=self._is_allowed_since,
             waited=self._waited,
             first_agent=lambda: connectable()[0],
@@ -101,7 +102,7 @@ class PageRenderer:
         since = self._context.ticker.newest if after is None else after
         summary, waiting = await self._context.automation.summary(), await self._context.questions.waiting()
         needs = len(await needs_of(self._context.call_context()))
-        sections = sections_of(overview or await self._context.views.overview(), here, summary, needs)
+        sections = self._reachable(sections_of(overview or await self._context.views.overview(), here, summary, needs))
         frame = {
             "here": here,
             "title": title,
@@ -121,7 +122,8 @@ class PageRenderer:
     async def sidebar(self, here: str) -> Response:
         """Return the list of places."""
         overview, summary = await self._context.views.overview(), await self._context.automation.summary()
-        sections = sections_of(overview, here, summary, len(await needs_of(self._context.call_context())))
+        needs = len(await needs_of(self._context.call_context()))
+        sections = self._reachable(sections_of(overview, here, summary, needs))
         return self.part("sidebar.html.j2", sections=sections, here=here)
 
     async def problem(self, request: Request, error: HarkenError) -> Response:
@@ -131,6 +133,20 @@ class PageRenderer:
             return self.part("problem.html.j2", status=error.http_status, headers=headers, error=error)
         title = "Not found" if isinstance(error, NotFound) else "That did not work"
         return await self.page("problem_page.html.j2", here="", title=title, status=error.http_status, error=error)
+
+    def _reachable(self, sections: Sequence[SidebarSection]) -> Sequence[SidebarSection]:
+        """Return the places that the reader may look at; what to do first is for a terminal, so only for the person."""
+        can = self._context.can
+        return [
+            replace(
+                each,
+                lines=[line for line in each.lines if can(line.href)],
+                href=each.href if can(each.href) else "",
+                empty=each.empty if can(each.href) else "Nothing here.",
+                command=each.command if can(each.href) else "",
+            )
+            for each in sections
+        ]
 
     def _is_allowed_since(self, message: Message) -> bool:
         return self._context.call_context().access.is_allowed_since(message)

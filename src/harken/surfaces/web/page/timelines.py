@@ -42,6 +42,7 @@ from harken.surfaces.web.shell import static_route
 
 AROUND: Final = 25  # messages shown after the one that an address names
 PAGE: Final = 50
+NO_SENDING: Final = "Nothing new can be written from here."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ class TimelinePages:
             title=task.task.title if task else mailbox_title(name),
             after=after,
             overview=overview,
-            why_not=_why_not(name, task),
+            why_not=_why_not(name, task) or self._read_only(),
             task=task,
         )
         return await self._timeline(request, PageScope(mailbox=name), setting)
@@ -101,6 +102,9 @@ class TimelinePages:
             note=f"from {origin}",
         )
         return await self._timeline(request, place, setting)
+
+    def _read_only(self) -> str:
+        return "" if self._context.can("send") else NO_SENDING
 
     async def conversation(self, request: Request) -> Response:
         """Answer with the messages of one conversation."""
@@ -313,7 +317,7 @@ class MessageActions:
         mailbox = form.get("mailbox", "")
         if not mailbox or mailbox == REPLIES:
             raise UserError("Nothing can be sent there.", "Choose a mailbox, or a message to answer.")
-        caller, inbox = self._context.call_context().caller, self._context.inbox
+        caller, inbox = self._context.call_context("send").caller, self._context.inbox
         try:
             sent = await inbox.send(
                 caller,
@@ -344,7 +348,7 @@ class MessageActions:
         return Response(status_code=NO_CONTENT) if is_part(request) else RedirectResponse(place.href, SEE_OTHER)
 
     async def _reply(self, request: Request, ref: str, text: str, key: str) -> Response:
-        caller = self._context.call_context().caller
+        caller = self._context.call_context("reply").caller
         row = await self._context.inbox.reply(caller, ref, text, edge=CHANNEL if key else "", request=key)
         sentence = "It goes where the message came from."
         return self._done(request, message_href(row.message), "Answered.", sentence)
@@ -451,7 +455,7 @@ class WaitingPages:
         """Note that a message, or some of a conversation, need no answer."""
         form = await form_of(request)
         refs = form.get("ref", "").split(",")
-        message = (await self._context.questions.settle(self._context.call_context().caller, refs))[-1]
+        message = (await self._context.questions.settle(self._context.call_context("question_done").caller, refs))[-1]
         if form.get("is_brief"):
             return self._pages.part("done.html.j2", said="It needs no answer.", action="", back={})
         if not is_part(request):

@@ -232,10 +232,10 @@
     let trouble = "";
     try {
       const answer = await ask(`/events?after=${last}`, { signal: mine.signal });
-      if (answer.status === 401) trouble = "You are signed out. In a terminal: harken open";
+      if (answer.status === 401) trouble = `You are signed out. In a terminal: ${harken.command}`;
       if (answer.ok) await hear(answer);
     } catch (error) {
-      if (error instanceof harken.Stranger) trouble = "Another program answers at this address. In a terminal: harken open";
+      if (error instanceof harken.Stranger) trouble = `Another program answers at this address. In a terminal: ${harken.command}`;
     }
     if (stream !== mine) return; // it was we who hung up
     stream = null;

@@ -95,7 +95,7 @@
     const line = document.createElement("p");
     line.className = "told is-problem";
     line.textContent = detail.xhr?.status === 401
-      ? "Not done: you are signed out. In a terminal: harken open"
+      ? `Not done: you are signed out. In a terminal: ${harken.command}`
       : "No answer came, so it may not be done. Look whether it is, then try again.";
     told.replaceChildren(line);
   }

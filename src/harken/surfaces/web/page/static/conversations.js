@@ -47,7 +47,7 @@
 
   async function tell(answer) {
     const type = answer.headers.get("Content-Type") || "";
-    if (!type.startsWith("text/html")) return problem(answer.status === 401 ? "You are signed out. In a terminal: harken open" : "That was not done. Try again.");
+    if (!type.startsWith("text/html")) return problem(answer.status === 401 ? `You are signed out. In a terminal: ${harken.command}` : "That was not done. Try again.");
     show(await answer.text());
   }
 

@@ -52,6 +52,7 @@
   class Stranger extends Error {}
 
   let ticket = document.querySelector('meta[name="harken-ticket"]')?.content || "-", number = 0;
+  const command = document.querySelector('meta[name="harken-command"]')?.content || "harken open"; // what signs in here
 
   async function bytesOf(body, headers) {
     if (body == null) return new Uint8Array();
@@ -177,5 +178,5 @@
   navigator.serviceWorker?.getRegistrations().then((all) => all.forEach((each) => each.unregister())).catch(() => {});
 
   window.XMLHttpRequest = ProvenRequest;
-  window.harken = Object.freeze({ ask, decode, encode, events, forget, keep, keyOf, own, read, renew, Stranger, tag });
+  window.harken = Object.freeze({ ask, command, decode, encode, events, forget, keep, keyOf, own, read, renew, Stranger, tag });
 })();

@@ -51,7 +51,7 @@
     button?.setAttribute("aria-busy", "true");
     try {
       const answer = await harken.ask(path, { method: "POST", body, headers: HTML });
-      if (answer.status === 401 && path !== "/sign-out") return notSent(form, button, "Not sent: you are signed out. In a terminal: harken open");
+      if (answer.status === 401 && path !== "/sign-out") return notSent(form, button, `Not sent: you are signed out. In a terminal: ${harken.command}`);
       const next = path === "/sign-out" ? "/" : answer.headers.get("HX-Redirect");
       if (path === "/sign-out") await harken.forget();
       if (next) return location.assign(next);

@@ -176,7 +176,7 @@
     event.detail.shouldSwap = (xhr.getResponseHeader("Content-Type") || "").startsWith("text/html");
     if (event.detail.shouldSwap) return;
     if (xhr.status === 413) return failed("Not sent: it is too long for a file from here, too. Save it in the task's folder, and name the file.");
-    failed(xhr.status === 401 ? "Not sent: you are signed out. In a terminal: harken open" : "Not sent. Try again.");
+    failed(xhr.status === 401 ? `Not sent: you are signed out. In a terminal: ${harken.command}` : "Not sent. Try again.");
   }
 
   // Keys and clicks --------------------------------------------------------------------------------------------------
