@@ -49,16 +49,9 @@ LET: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
 )
 FILLED: Final = MappingProxyType({"mailbox": "inbox", "channel": "cli", "source": "local", "verb": "list"})
 NOTHING_HERE: Final = "There is nothing at this address."
-CHANGEABLE: Final = (
-    "messages",
-    "cursors",
-    "outbox",
-    "conversations",
-    "approvals",
-    "actions",
-    "mutes",
-    "senders",
-    "events",
+CHANGEABLE: Final = tuple(
+    f'INSERT INTO "{name}"'
+    for name in ("messages", "cursors", "outbox", "conversations", "approvals", "actions", "mutes", "senders", "events")
 )
 OWNER: Final = Caller(role=Role.OWNER)
 HTTP: Final = HttpSettings(public_listen="127.0.0.1:1", public_url="https://here.example")
@@ -118,11 +111,11 @@ async def test_every_address_of_the_page_is_let_or_refused_as_its_phone_was_told
             assert stored(public) == before, (word, path)
 
 
-def stored(public: PublicDaemon) -> Sequence[object]:
+def stored(public: PublicDaemon) -> Sequence[str]:
     """Return what the database holds of everything that a phone could change."""
     file = public.main.served.home / "harken.db"
     with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
-        return [connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in CHANGEABLE]
+        return [line for line in connection.iterdump() if line.startswith(CHANGEABLE)]
 
 
 def test_without_a_phone_nothing_of_the_page_is_there(web: PhoneWeb) -> None:
@@ -201,7 +194,7 @@ def test_signing_out_on_the_phone_ends_its_token(web: PhoneWeb) -> None:
     """The list says who can still come."""
     web.enter()
     assert web.do("/sign-out").status == 204
-    assert web.look("/").status in (401, 404)
+    assert web.look("/").status == 401
     assert web.public.call("token_list")["tokens"][0]["state"] == "revoked"
 
 

@@ -58,12 +58,22 @@ def _open_phone(asked: Invocation, name: str, may: str, seconds: float | None) -
         return
     url, called = one_line(made["url"]), one_line(made["name"])
     if sys.stdout.isatty():
-        import segno
-
-        segno.make_qr(url, error="l").terminal(sys.stdout, border=2, compact=True)
+        sys.stdout.write(_code(url))
     asked.screen.line(url)
     note_to_person(f"Scan the code with your phone, or open the link there. It works once, for {made['seconds']:g} s.")
     note_to_person(f"The phone may {', '.join(words)}. To sign it out: harken token revoke {called}")
+
+
+def _code(url: str) -> str:
+    """Return the code for a phone, in blocks that stand for two dots each."""
+    import io
+
+    import segno
+
+    drawn = io.StringIO()
+    segno.make_qr(url, error="l").terminal(drawn, border=2, compact=True)
+    # In its own colours: on a light terminal it would be a negative, which not every phone reads.
+    return "".join(f"\x1b[97;40m{line}\x1b[0m\n" for line in drawn.getvalue().splitlines())
 
 
 def has_display() -> bool:

@@ -4,8 +4,8 @@ A phone is signed in by a link that works once (`harken open --phone`). From the
 listed and revoked like any other, and a session of the page that belongs to it; no secret of that token exists. The
 guard is that of the page on this machine: each request carries a proof by a key that no script can read, so there is no
 cookie that a browser would send by itself. `PAGES` says what there is and which verb each address needs; everything
-else of the page does not exist here, and neither does the owner's API. As long as there is neither a link nor a phone,
-nothing of this is there at all.
+else of the page does not exist here, and neither does the owner's API. Until you let the first phone in, nothing of
+this is there at all.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from harken.store.contract.tokens import Token
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.guard import IS_OPEN, HttpGuard
 from harken.surfaces.web.page_sessions import MAX_SESSIONS, PageSession
-from harken.surfaces.web.shell import PageShell, error_answer, json_answer, static_files, static_route
+from harken.surfaces.web.shell import PASTE, PageShell, error_answer, json_answer, static_files, static_route
 from harken.surfaces.web.signin import (
     VISIT,
     PageVisit,
@@ -152,7 +152,7 @@ class PhoneDoor:
         self._pages = pages
         self._slowdown = Slowdown()
         self._rate = RequestRate()
-        self._shell = PageShell(static_files(), sign_ins.tickets, COMMAND)
+        self._shell = PageShell(static_files(), sign_ins.tickets, COMMAND, PASTE)
         self._apps: dict[str, tuple[Token, ASGIApp]] = {}
         self._open: defaultdict[str, set[anyio.CancelScope]] = defaultdict(set)
         self._guard = HttpGuard(
@@ -170,6 +170,7 @@ class PhoneDoor:
         ]
         self._entry = pages.answering(entry, self._shell)
         tokens.observe(self._ended)
+        self._is_used = sign_ins.sessions.was_used
 
     @property
     def route(self) -> Mount:
@@ -177,16 +178,18 @@ class PhoneDoor:
         return Mount("/", self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a phone, or a link; without either there is nothing here."""
+        """Serve phones and links; where there was never any there is nothing here."""
         if scope["type"] != "http":
             await send({"type": "websocket.close"})
             return
-        if not (self._sign_ins.sessions.all() or self._sign_ins.open_links):
+        if not (self._is_used or self._sign_ins.open_links):
             raise HTTPException(NOT_FOUND)
         await self._guard(scope, receive, send)
 
     async def link(self, caller: Caller, asked: TokenRequest) -> PhoneLinkMade:
         """Make the link that signs a phone in."""
+        if caller.scope is not None:
+            raise caller.refusal("sign a phone in")
         check_address(self._settings)
         if len(self._sign_ins.sessions.all()) >= MAX_SESSIONS:
             raise UserError("There are too many phones.", "See them with harken token list, and revoke one.")
@@ -234,6 +237,7 @@ class PhoneDoor:
         if link is None or link.phone is None:
             return None
         session = self._sign_ins.sessions.begin(host, browser, link.phone.name)
+        self._is_used = True
         try:
             await self._tokens.make(Caller(role=Role.OWNER), link.phone, secret=_secret(session))
         except (Conflict, UserError):  # a token of this name was made meanwhile

@@ -150,6 +150,11 @@ class PageSessions:
         """Return the sessions that are good."""
         return [each for each in self._open.values() if self._is_good(each)]
 
+    @property
+    def was_used(self) -> bool:
+        """Whether there has ever been a session."""
+        return self._file.exists()
+
     def lapsed(self) -> Sequence[PageSession]:
         """Return the sessions that ended by themselves, until they are ended here too."""
         return [each for each in self._open.values() if not self._is_good(each)]

@@ -18,6 +18,7 @@ from functools import partial
 from html import escape
 from importlib import resources
 from types import MappingProxyType
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -36,17 +37,23 @@ _NO_SCRIPT = "This page needs JavaScript: without it nothing can prove that it i
 class PageShell:
     """Makes the shell and the sign-in page."""
 
-    def __init__(self, files: Mapping[str, StaticFile], tickets: TicketBook, command: str = "harken open") -> None:
+    def __init__(
+        self, files: Mapping[str, StaticFile], tickets: TicketBook, command: str = "harken open", entry: str = ""
+    ) -> None:
         self._files = files
         self._tickets = tickets
         self.command = command  # what signs a browser in
+        self._entry = entry  # of a page that is not signed in: another way in
         self.style = files[_STYLE].url
 
     def page(self) -> Response:
         """Return the shell of any page."""
         said = (
             self._said(
-                "signed-out", "You are not signed in.", "Run this in a terminal. It opens this page again, signed in."
+                "signed-out",
+                "You are not signed in.",
+                "Run this in a terminal. It opens this page again, signed in.",
+                self._entry,
             ),
             self._said(
                 "stranger",
@@ -90,13 +97,19 @@ class PageShell:
         )
         return Response(page, media_type=HTML)
 
-    def _said(self, name: str, title: str, hint: str) -> str:
+    def _said(self, name: str, title: str, hint: str, more: str = "") -> str:
         return (
             f'<main id="{name}" hidden><h1>{escape(title)}</h1><p>{escape(hint)}</p><p><code>{self.command}</code></p>'
-            '<p><a href="/">Try again</a></p></main>'
+            f'{more}<p><a href="/">Try again</a></p></main>'
         )
 
 
+# An app that was installed has a store of its own on some phones: no link that is opened elsewhere signs it in.
+PASTE: Final = (
+    '<form id="paste"><label for="link">Or paste the link that it shows here</label>'
+    '<input id="link" type="url" autocomplete="off" placeholder="https://…/sign-in#…" required>'
+    "<button>Sign in</button></form>"
+)
 HTML = "text/html"
 UNAUTHORIZED, FORBIDDEN, TOO_LARGE = 401, 403, 413
 

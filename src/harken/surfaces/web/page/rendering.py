@@ -137,15 +137,11 @@ class PageRenderer:
     def _reachable(self, sections: Sequence[SidebarSection]) -> Sequence[SidebarSection]:
         """Return the places that the reader may look at; what to do first is for a terminal, so only for the person."""
         can = self._context.can
+        shown = [replace(each, lines=[line for line in each.lines if can(line.href)]) for each in sections]
         return [
-            replace(
-                each,
-                lines=[line for line in each.lines if can(line.href)],
-                href=each.href if can(each.href) else "",
-                empty=each.empty if can(each.href) else "Nothing here.",
-                command=each.command if can(each.href) else "",
-            )
-            for each in sections
+            each if can(each.href) else replace(each, href="", empty="", command="")
+            for each in shown
+            if each.lines or can(each.href)
         ]
 
     def _is_allowed_since(self, message: Message) -> bool:

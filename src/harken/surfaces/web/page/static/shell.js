@@ -72,6 +72,13 @@
     form.dispatchEvent(new CustomEvent("not-sent", { bubbles: true, detail }));
   }
 
+  // Only what is behind the # counts: the link is opened here, wherever it leads.
+  parsedShell.then(() => document.getElementById("paste")?.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const [, secret] = document.getElementById("link").value.trim().split("#");
+    if (secret) location.assign(`/sign-in#${secret}`);
+  }));
+
   async function begin() {
     try {
       const answer = await harken.ask(location.pathname + location.search, { headers: HTML });
