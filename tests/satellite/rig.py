@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from harken.config.home import Home
 from harken.config.satellite import JoinRecord, join_home
+from harken.daemon.satellites.link import HEAD, FrameKind
 from tests.graph.certificate import write_loopback_pair
 from tests.loss.rig import WAIT_SECONDS, Served, until
 from tests.postgres.proxy import BadWay
@@ -118,3 +121,51 @@ def join(home: Path, main: MainDaemon, token: str, port: int) -> None:
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     record = JoinRecord(url=f"https://localhost:{port}", token=token, authority=str(main.authority), machine="buildbox")
     join_home(Home(home), record)
+
+
+class RawLink:
+    """A link by hand: its other end is ours, and says whatever a test wants to."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._last = -1
+        self.greeting = self.take()
+        self._socket.send(b'{"version":"test"}')
+
+    def take(self) -> bytes:
+        """Return the next message."""
+        return self._socket.recv(WAIT_SECONDS, decode=False)
+
+    def say(self, kind: int, number: int = 0, data: bytes = b"") -> None:
+        """Send a frame."""
+        self._socket.send(HEAD.pack(kind, number) + data)
+
+    def open(self, data: bytes, **facts: object) -> int:
+        """Open a stream, and send what its connection says; return its number."""
+        self._last += 2
+        self.say(FrameKind.OPEN, self._last, json.dumps(facts).encode())
+        self.say(FrameKind.DATA, self._last, data)
+        return self._last
+
+    def frames(self, *kinds: int) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the frames of these kinds that come: the kind, the number and the data of each."""
+        while True:
+            frame = self.take()
+            kind, number = HEAD.unpack_from(frame)
+            if kind in kinds:
+                yield kind, number, frame[HEAD.size :]
+
+    def end(self) -> tuple[int, str]:
+        """Return with what code, and why, the main daemon ends the link."""
+        with suppress(ConnectionClosed):
+            while True:
+                self.take()
+        closing = self._socket.protocol.close_rcvd
+        return (closing.code, closing.reason) if closing is not None else (0, "")
+
+
+def hook_lines(moment: str, payload: Mapping[str, object], pid: int) -> bytes:
+    """Return what a hook of Claude Code says."""
+    data = json.dumps(payload).encode()
+    hello = {"harken": 1, "kind": "hook", "host": "claude-code", "moment": moment, "payload": len(data), "cwd": "/w"}
+    return json.dumps(hello | {"ppid": pid, "env": {"CLAUDE_PID": str(pid)}}).encode() + b"\n" + data

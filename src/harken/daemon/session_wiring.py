@@ -235,7 +235,7 @@ class SessionWiring:
     async def lose_touch(self, satellite: str) -> None:
         """The link to a satellite was cut: what its sessions do meanwhile is not heard, as over a restart."""
         self._regained_at.pop(satellite, None)
-        lost = self._inbox.sessions.of_satellite(satellite)
+        lost = self._of(satellite)
         for session in lost:
             session.part()
         sessions = [Session.inherited(session.record) for session in lost]
@@ -248,14 +248,14 @@ class SessionWiring:
     def regain(self, satellite: str) -> None:
         """The link to a satellite is here again: its sessions can be woken, and their connections come back."""
         self._regained_at[satellite] = self._clock.now()
-        for session in self._inbox.sessions.of_satellite(satellite):
+        for session in self._of(satellite):
             session.note_hindrance("")
             session.add_wakers(self._wakers(session, Hello()))
         self._inbox.sessions.note_change()
 
     async def dismiss(self, satellite: str) -> None:
         """A satellite is one no more: its sessions are gone, and what they did not see is offered to others."""
-        for session in self._inbox.sessions.of_satellite(satellite):
+        for session in self._of(satellite):
             self._inbox.sessions.end(session.key)
             await self._inbox.proofs.release(session.key)
 
@@ -266,28 +266,42 @@ class SessionWiring:
             if session.has_wakes:
                 self.wakes.expect_proof(session.key)
 
-    async def reap(self) -> None:
-        """Let sessions go that ended without a word, look for late proof, and see which idle ones can be woken."""
+    async def reap(self, satellite: str = "") -> None:
+        """Let sessions go that ended without a word, look for late proof, and see which idle ones can be woken.
+
+        Those of this machine, or of a satellite: one that answers slowly holds up no others.
+        """
         parting, rounds = frozenset[SessionKey](), 0
         while True:
-            found = frozenset(session.key for session in self._live() if _is_parting(session))
+            found = frozenset(session.key for session in self._of(satellite) if _is_parting(session))
             parting, rounds = found, rounds + 1 if found == parting else 0
             is_soon = bool(parting) and rounds < MAX_SOON
             await anyio.sleep(REAP_SOON_SECONDS if is_soon else REAP_EVERY_SECONDS)
-            for session in self._live():
+            for session in self._of(satellite):
                 if session.has_wakes:
                     await self._inbox.proofs.look_again(session, self._read_record)
-                # A process that is not known, or is the first of a container, is not looked for.
-                is_gone = session.pid > 1 and self._is_gone(session)
-                if not session.connections and (is_gone or self._is_left(session)):
-                    await self._inbox.proofs.look_again(session, self._read_record)
-                    self._inbox.sessions.end(session.key)
-                    await self._inbox.proofs.release(session.key)
-                elif session.probe is not None and not session.is_busy:
+                is_over = await self._let_go(session, is_left=self._is_left(session))
+                if not is_over and session.probe is not None and not session.is_busy:
                     await self._look_at(session)
 
-    def _live(self) -> Sequence[Session]:
-        return self._inbox.sessions.live()
+    async def bury(self, satellite: str) -> None:
+        """Let the sessions go whose processes a satellite has called gone, before anything else comes from there."""
+        for session in self._of(satellite):
+            await self._let_go(session)
+
+    async def _let_go(self, session: Session, *, is_left: bool = False) -> bool:
+        """End a session that is left, or has lost its process; return whether it is over."""
+        # A process that is not known, or is the first of a container, is not looked for.
+        is_gone = session.pid > 1 and self._is_gone(session)
+        if session.connections or not (is_gone or is_left):
+            return False
+        await self._inbox.proofs.look_again(session, self._read_record)
+        self._inbox.sessions.end(session.key)
+        await self._inbox.proofs.release(session.key)
+        return True
+
+    def _of(self, satellite: str) -> Sequence[Session]:
+        return self._inbox.sessions.of_satellite(satellite)
 
     async def _look_at(self, session: Session) -> None:
         before = session.hindrance

@@ -220,7 +220,7 @@ class Sessions:
         return [each for each in self.live() if (each.host, each.pid, each.satellite) == wanted and each.pid > 1]
 
     def of_satellite(self, name: str) -> Sequence[Session]:
-        """Return the live sessions of a satellite."""
+        """Return the live sessions of a satellite; without a name, those of this machine."""
         return [each for each in self.live() if each.satellite == name]
 
     def bind(self, session: Session, edge: str, key: SessionKey, native: str) -> tuple[Session, SessionKey | None]:

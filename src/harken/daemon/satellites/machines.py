@@ -103,6 +103,7 @@ class JoinedMachine:
     rung: list[SessionKey] = field(default_factory=list[SessionKey])
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     reason: tuple[int, str] = (ENDED, "The main daemon has stopped.")
+    is_over: anyio.Event = field(default_factory=anyio.Event)  # nothing of its link is left
 
     @property
     def name(self) -> str:
@@ -116,8 +117,9 @@ class JoinedMachine:
 
     def end(self, code: int, why: str) -> None:
         """End the link, and say why."""
-        self.reason = code, why
-        self.scope.cancel()
+        if not self.scope.cancel_called:
+            self.reason = code, why
+            self.scope.cancel()
 
 
 class Machines:
@@ -143,6 +145,7 @@ class Machines:
         self._looks = anyio.Semaphore(MAX_LOOKS)
         self._open: set[JoinedMachine] = set()  # also before a machine has said who it is
         self._here: dict[str, JoinedMachine] = {}
+        self._last: dict[str, JoinedMachine] = {}  # of each name, the one that came last and may not be here yet
         self._leaving: set[str] = set()
         self._news = Signal()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -233,15 +236,26 @@ class Machines:
         # It may have been revoked since it was looked at.
         await self._note_use(machine)
         machine.watched.update(machine.hello.watched[:MAX_WATCHED])
-        if (former := self._here.get(machine.name)) is not None:
-            former.end(REPLACED, "The machine has connected again.")
-        self._here[machine.name] = machine
-        machine.link = SatelliteLink(
-            socket, is_first=False, accept=partial(self._accept, machine), told=partial(self._told, machine)
-        )
+        former, self._last[machine.name] = self._last.get(machine.name), machine
+        try:
+            if former is not None:
+                # What its sessions did since it fell silent is not known: it has to be lost before it is regained.
+                former.end(REPLACED, "The machine has connected again.")
+                await former.is_over.wait()
+            await self._keep(machine, SatelliteLink(
+                socket, is_first=False, accept=partial(self._accept, machine), told=partial(self._told, machine)
+            ))
+        finally:
+            machine.is_over.set()
+            if self._last.get(machine.name) is machine:
+                del self._last[machine.name]
+
+    async def _keep(self, machine: JoinedMachine, link: SatelliteLink) -> None:
+        """Know a machine as here while its link lives."""
+        self._here[machine.name], machine.link = machine, link
         _log.info("the machine %s is here, from %s", machine.name, machine.address)
         try:
-            await self._relay(machine, machine.link)
+            await self._relay(machine, link)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._forget(machine)
@@ -250,6 +264,7 @@ class Machines:
         async with anyio.create_task_group() as machine.tasks:
             machine.tasks.start_soon(self._keep_noted, machine)
             machine.tasks.start_soon(self._tell_news, machine)
+            machine.tasks.start_soon(self._wiring.reap, machine.name)
             self._wiring.regain(machine.name)
             try:
                 await link.run()
@@ -259,8 +274,6 @@ class Machines:
 
     async def _forget(self, machine: JoinedMachine) -> None:
         _log.info("the machine %s is gone", machine.name)
-        if self._here.get(machine.name) is not machine:
-            return  # another link of it is here
         del self._here[machine.name]
         if machine.is_revoked:
             await self._wiring.dismiss(machine.name)
@@ -274,6 +287,8 @@ class Machines:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             machine.end(NOT_OURS, BROKEN)
             return
+        if machine.gone:
+            await self._wiring.bury(machine.name)
         origin = DistantOrigin(
             satellite=machine.name, facts=told, trials=(machine.hello.trial_dir.rstrip("/"), self._trial_dir)
         )

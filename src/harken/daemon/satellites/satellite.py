@@ -30,6 +30,7 @@ from websockets.protocol import State
 from websockets.uri import parse_uri
 
 from harken import __version__
+from harken.clock import Signal
 from harken.config.home import Home
 from harken.config.satellite import LINK_PATH, JoinRecord, machine_id
 from harken.config.settings import Settings
@@ -60,6 +61,8 @@ LONGEST_PAUSE_SECONDS: Final = 5.0
 REFUSED_PAUSE_SECONDS: Final = 30.0
 GRACE_SECONDS: Final = 2.0  # how long a call waits for a link that was cut just now
 LOOK_SECONDS: Final = 2.0
+LOOK_SOON_SECONDS: Final = 0.2  # when a connection has ended: its process probably ends too
+SOON_SECONDS: Final = 5.0
 MAX_WORDS, MAX_WORD_CHARS = 64, 200
 MAX_PROCESSES: Final = 32
 MAX_WATCHED_BELLS: Final = 2_000
@@ -119,6 +122,8 @@ class Satellite:
         )
         self._host_wakers: dict[str, HostWaker] = {}
         self._watch: Sequence[tuple[int, str]] = ()
+        self._gone: Sequence[tuple[int, str]] = ()  # of those, what the main daemon was told is gone
+        self._ended, self._ended_at = Signal(), float("-inf")  # a connection by which a host knows that it is here
         self._own_limit = held_limit(os.getpid())
         known = host_marks().values()
         marks = {MARK, *(name for each in known for name in (*each.variables, each.session, each.process))}
@@ -182,7 +187,7 @@ class Satellite:
         self._cut_at = anyio.current_time()
         why = f" ({reason.rstrip('.')})" if reason else ""
         self._problem = _away(self._record.url, f"the link was cut{why}")
-        self._watch = ()
+        self._watch = self._gone = ()
         _log.warning("%s", self._problem.message)
         self.silence()
 
@@ -198,6 +203,8 @@ class Satellite:
             return
         facts = await anyio.to_thread.run_sync(self._facts_of, hello, origin)
         try:
+            # A session that begins is given what one before it was told, and cannot have read.
+            await self._tell_gone(link)
             distant = await link.open(facts)
         except anyio.BrokenResourceError:
             if kind in ("mcp", "call"):
@@ -212,6 +219,9 @@ class Satellite:
                 tasks.start_soon(_pass_on, stream, distant)
                 await _pass_on(distant, stream)
                 tasks.cancel_scope.cancel()
+        if kind in ("mcp", "wake"):
+            self._ended_at = anyio.current_time()
+            self._ended.ring()
 
     async def _link_for(self, kind: str) -> SatelliteLink | None:
         """Return the link; a call that comes right after it was cut waits a moment for the next one."""
@@ -288,15 +298,20 @@ class Satellite:
         return next((each for each in self._ways(asked) if each.surface == asked["surface"]), None)
 
     async def _look_at_processes(self, link: SatelliteLink) -> None:
-        """Say which processes of sessions are gone."""
-        told: Sequence[tuple[int, str]] = ()
+        """Say which processes of sessions are gone: soon after a connection ended, else now and then."""
         while True:
-            await anyio.sleep(LOOK_SECONDS)
-            gone = [(pid, identity) for pid, identity in self._watch if is_alive(pid, identity) is False]
-            if gone != told:
-                with suppress(anyio.BrokenResourceError):
-                    await link.tell(gone=gone)
-                told = gone
+            if anyio.current_time() < self._ended_at + SOON_SECONDS:
+                await anyio.sleep(LOOK_SOON_SECONDS)
+            else:
+                await self._ended.wait(LOOK_SECONDS)
+            with suppress(anyio.BrokenResourceError):
+                await self._tell_gone(link)
+
+    async def _tell_gone(self, link: SatelliteLink) -> None:
+        gone = [(pid, identity) for pid, identity in self._watch if is_alive(pid, identity) is False]
+        if gone != self._gone:
+            self._gone = gone
+            await link.tell(gone=gone)
 
 
 async def _pass_on(source: ByteStream, to: ByteStream) -> None:
