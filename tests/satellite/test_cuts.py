@@ -6,13 +6,13 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 
 from harken.testing import CallFailed, EdgeClient
 from tests.loss.rig import CALL_HELLO, WAIT_SECONDS, Json, Wire, agent_of, texts, until
-from tests.satellite.rig import Pair
+from tests.satellite.rig import MainDaemon, Pair, RawLink, hook_lines
 
 
 @contextmanager
@@ -224,3 +224,52 @@ def test_client_that_does_not_read_holds_up_nobody(pair: Pair) -> None:
         assert pair.satellite.call("send", text="meanwhile")["state"] == "queued"
         slow.sock.settimeout(WAIT_SECONDS)
         assert len(json.loads(slow.line())["result"]["messages"]) > 30
+
+
+def test_hook_with_a_large_payload_gets_its_answer(pair: Pair) -> None:
+    """It fills the window of its stream while its answer is waited for."""
+    pid = os.getpid()
+    start = {"session_id": "s-1", "hook_event_name": "SessionStart", "source": "startup"}
+    hook(pair, "start", json.dumps(start).encode(), pid=pid)
+    pair.main.served.call("send", text="beside much else")
+    prompt = {"session_id": "s-1", "hook_event_name": "UserPromptSubmit", "prompt": "x" * 900_000}
+    assert "beside much else" in hook(pair, "prompt", json.dumps(prompt).encode(), pid=pid)
+
+
+def test_revoked_token_ends_a_link_that_is_not_read(main: MainDaemon) -> None:
+    """A machine that takes nothing cannot keep its link by that, nor its sessions."""
+    token = main.start().token("buildbox")
+    for number in range(20):
+        main.served.call("send", text=f"{number:02} {'x' * 60_000}")
+    with main.knock(token) as socket:
+        link = RawLink(socket)
+        link.open(hook_lines("start", {"session_id": "s-1", "hook_event_name": "SessionStart"}, 4711), pids=[4711])
+        until(lambda: main.served.call("status")["sessions"], "its session is known")
+        for _ in range(60):
+            link.open(CALL_HELLO + b'{"id": 1, "method": "list", "params": {"limit": 20}}\n')
+        main.served.call("token_revoke", name="buildbox")
+        until(lambda: main.served.call("machines")["machines"][0]["state"] == "revoked", "it is gone")
+        until(lambda: not main.served.call("status")["sessions"], "its session is gone", pause_seconds=0.1)
+
+
+def test_token_that_ends_takes_its_link_along(main: MainDaemon) -> None:
+    """Not when its use is noted the next time: then."""
+    token = main.start().served.call("token_new", name="buildbox", kind="machine", seconds=3)["secret"]
+    with main.knock(token) as socket:
+        assert RawLink(socket).end()[0] == 4001
+
+
+def test_satellite_stops_while_the_network_takes_nothing(pair: Pair) -> None:
+    """What it was sending is not waited for."""
+    pair.way.hold_up(to_server=True)
+    wires = [Wire(pair.satellite.socket, CALL_HELLO) for _ in range(12)]
+    try:
+        for wire in wires:
+            wire.sock.settimeout(1)
+            with suppress(TimeoutError):
+                wire.say({"id": 1, "method": "send", "params": {"text": "x" * 1_000_000}})
+        pair.satellite.stop()
+    finally:
+        for wire in wires:
+            wire.sock.close()
+        pair.way.let_go()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -48,6 +49,7 @@ IN_FORCE = "in force"
 REREAD_AFTER = timedelta(seconds=5)  # another daemon of the store may have revoked it, and could not say so
 NOTE_EVERY = timedelta(minutes=1)
 MAX_KNOWN = 10_000
+_MOMENT_SECONDS = 0.05
 _GRANTS = frozenset({Grant.READ, Grant.SEND, Grant.REPLY, Grant.APPROVE})
 _USUAL_GRANTS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -407,6 +409,12 @@ class Tokens:
         """Whether a token that was held is still good, as far as this daemon knows."""
         ended = token.expires_at is not None and token.expires_at <= self._clock.now()
         return not ended and any(each.token.id == token.id for each in self._known.values())
+
+    def seconds_left(self, token: Token) -> float:
+        """Return how long a token is good for, at least a moment; infinite for one without an end."""
+        if token.expires_at is None:
+            return math.inf
+        return max(_MOMENT_SECONDS, (token.expires_at - self._clock.now()).total_seconds())
 
     async def look_again(self) -> None:
         """Find out which of the tokens that are held were revoked by another daemon."""

@@ -273,7 +273,7 @@ class CountedProtocol(BoundedProtocol):
 
 
 class CountedWebSocket(WebSocketsSansIOProtocol):
-    """A web socket that says when it is over."""
+    """A web socket that says when it is over; one whose other side gives no sign of life is over at once."""
 
     over: Callable[[], None] | None = None
 
@@ -282,6 +282,11 @@ class CountedWebSocket(WebSocketsSansIOProtocol):
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
             self.handshake_complete = True
+
+    def keepalive_timeout(self) -> None:
+        """Do not wait until the other side takes what is on its way: it may never."""
+        super().keepalive_timeout()
+        self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""

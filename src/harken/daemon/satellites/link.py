@@ -26,8 +26,10 @@ CREDIT: Final = struct.Struct("!I")
 MAX_CHUNK: Final = 32_768
 WINDOW: Final = 256 * 1024  # bytes of a stream that may be on their way
 MAX_STREAMS: Final = 2_000
+MAX_HELD: Final = 64 << 20  # bytes of all streams that came and were not taken
 MAX_FACTS: Final = 256 * 1024
-MAX_ASKED: Final = 64  # questions at once
+MAX_ASKED: Final = 64  # questions at once, those too whose answer is not waited for any more
+MAX_REFUSING: Final = 64  # streams at once that are one too many
 ASK_SECONDS: Final = 10.0
 MAX_STREAM: Final = (1 << 32) - 1
 
@@ -53,7 +55,7 @@ class FrameSocket(Protocol):
     """A web socket, as far as a link needs it."""
 
     async def send(self, data: bytes) -> None:
-        """Send one message; raises `BrokenResourceError` when it is gone."""
+        """Send one message, whole or not at all when it is cancelled; raises `BrokenResourceError` when it is gone."""
         ...
 
     async def receive(self) -> bytes:
@@ -86,6 +88,7 @@ class LinkStream(ByteStream):
             await self._wait()
         data = bytes(self._buffer[:max_bytes])
         del self._buffer[: len(data)]
+        self._link.note_held(-len(data))
         self._owed += len(data)
         if self._owed >= WINDOW // 2 and not self._has_end and not self._is_over:
             owed, self._owed = self._owed, 0
@@ -117,6 +120,8 @@ class LinkStream(ByteStream):
         """End it for both sides."""
         was_over, self._is_over = self._is_over, True
         self._link.forget(self.number)
+        self._link.note_held(-len(self._buffer))
+        self._buffer.clear()
         self._ring()
         if not was_over:
             with anyio.CancelScope(shield=True), anyio.move_on_after(ASK_SECONDS), suppress(anyio.BrokenResourceError):
@@ -126,6 +131,7 @@ class LinkStream(ByteStream):
         """Bytes came; more than there was room for breaks the protocol."""
         if self._has_end or len(self._buffer) + self._owed + len(data) > WINDOW:
             raise BrokenProtocol
+        self._link.note_held(len(data))
         self._buffer += data
         self._ring()
 
@@ -148,7 +154,9 @@ class LinkStream(ByteStream):
         self._ring()
 
     async def _wait(self) -> None:
-        self._changed = anyio.Event()
+        # One side may wait for bytes while the other waits for room: both wait for the same event.
+        if self._changed.is_set():
+            self._changed = anyio.Event()
         await self._changed.wait()
 
     def _ring(self) -> None:
@@ -179,7 +187,8 @@ class SatelliteLink:
         self._streams: dict[int, LinkStream] = {}
         self._asked: dict[int, _Question] = {}
         self._last_asked = 0
-        self._answering = 0
+        self._answering = self._refusing = self._held = 0
+        self._unasked = anyio.Semaphore(MAX_ASKED)
         self._sending = anyio.Lock(fast_acquire=True)
         self._is_over = False
         self._tasks: TaskGroup | None = None
@@ -198,13 +207,15 @@ class SatelliteLink:
                     while True:
                         self._take(await self._socket.receive())
                 except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    self._break()
+                    self.break_off()
                     # What serves a stream ends by itself, now that there is nothing to read or write.
                 except BrokenProtocol:
                     is_kept = False
-                    self._break()
+                    self.break_off()
+                    # What is being sent may never be taken.
+                    self._tasks.cancel_scope.cancel()
         finally:
-            self._break()
+            self.break_off()
         if not is_kept:
             raise BrokenProtocol
 
@@ -225,41 +236,67 @@ class SatelliteLink:
         """Ask something; raises `Unavailable` when it was not asked, `Uncertain` when there is no answer."""
         if not self.is_open:
             raise Unavailable("The machine is out of reach.", "See: harken machines")
-        self._last_asked += 1
-        number = self._last_asked
-        question = self._asked[number] = _Question()
+        is_asked, question = False, _Question()
         try:
-            await self.send(FrameKind.ASK, number, json_bytes(asked))
             with anyio.move_on_after(seconds):
+                # The other side takes more of them for an attack.
+                await self._unasked.acquire()
+                await self._put(question, json_bytes(asked))
+                is_asked = True
                 await question.answered.wait()
         except anyio.BrokenResourceError as exc:
             raise Uncertain("The machine went out of reach.", "See: harken machines") from exc
-        finally:
-            del self._asked[number]
+        if not is_asked:
+            raise Unavailable("The machine has not answered earlier questions.", "See: harken machines")
         if question.answer is None:
             raise Uncertain("The machine did not answer.", "See: harken machines")
         return question.answer
+
+    async def _put(self, question: _Question, asked: bytes) -> None:
+        """Send a question. It is open until its answer comes, also when that is not waited for any more."""
+        self._last_asked += 1
+        number, is_sent = self._last_asked, False
+        self._asked[number] = question
+        try:
+            await self.send(FrameKind.ASK, number, asked)
+            is_sent = True
+        finally:
+            if not is_sent:
+                self._close(number)
+
+    def _close(self, number: int) -> _Question | None:
+        """A question is open no more: another may be asked."""
+        question = self._asked.pop(number, None)
+        if question is not None:
+            self._unasked.release()
+        return question
+
+    def note_held(self, count: int) -> None:
+        """So many bytes more, or less, came and were not taken."""
+        self._held += count
+        if self._held > MAX_HELD:
+            raise BrokenProtocol
 
     async def send(self, kind: FrameKind, number: int, data: bytes = b"") -> None:
         """Send one frame whole; raises `BrokenResourceError` when there is no link."""
         if self._is_over:
             raise anyio.BrokenResourceError
         async with self._sending:
-            # Half a frame would be the end of the link.
-            with anyio.CancelScope(shield=True):
-                await self._socket.send(HEAD.pack(kind, number) + data)
+            await self._socket.send(HEAD.pack(kind, number) + data)
 
     def forget(self, number: int) -> None:
         """A stream is over here."""
         self._streams.pop(number, None)
 
-    def _break(self) -> None:
+    def break_off(self) -> None:
+        """Carry nothing more: every stream is broken, and nothing else is said."""
         self._is_over = True
         for stream in tuple(self._streams.values()):
             stream.take_reset(is_broken=True)
         self._streams.clear()
-        for question in self._asked.values():
-            question.answered.set()
+        for number in tuple(self._asked):
+            if question := self._close(number):
+                question.answered.set()
 
     def _take(self, frame: bytes) -> None:
         if len(frame) < HEAD.size or self._tasks is None:
@@ -274,7 +311,7 @@ class SatelliteLink:
             case FrameKind.ASK if self._answer is not None:
                 self._take_question(number, _object(data))
             case FrameKind.ANSWER:
-                if question := self._asked.get(number):
+                if question := self._close(number):
                     question.answer = _object(data)
                     question.answered.set()
             case FrameKind.DATA | FrameKind.END | FrameKind.RESET | FrameKind.CREDIT:
@@ -304,6 +341,9 @@ class SatelliteLink:
         if self._tasks is None:
             return
         if len(self._streams) >= MAX_STREAMS:
+            if self._refusing >= MAX_REFUSING:
+                raise BrokenProtocol
+            self._refusing += 1
             self._tasks.start_soon(self._refuse, number)
             return
         stream = self._streams[number] = LinkStream(self, number)
@@ -316,8 +356,11 @@ class SatelliteLink:
             await stream.aclose()
 
     async def _refuse(self, number: int) -> None:
-        with suppress(anyio.BrokenResourceError):
-            await self.send(FrameKind.RESET, number)
+        try:
+            with suppress(anyio.BrokenResourceError):
+                await self.send(FrameKind.RESET, number)
+        finally:
+            self._refusing -= 1
 
     def _take_question(self, number: int, asked: Mapping[str, Any]) -> None:
         if self._answering >= MAX_ASKED or self._tasks is None or self._answer is None:

@@ -119,6 +119,8 @@ class JoinedMachine:
         """End the link, and say why."""
         if not self.scope.cancel_called:
             self.reason = code, why
+            if self.link is not None:
+                self.link.break_off()
             self.scope.cancel()
 
 
@@ -242,9 +244,12 @@ class Machines:
                 # What its sessions did since it fell silent is not known: it has to be lost before it is regained.
                 former.end(REPLACED, "The machine has connected again.")
                 await former.is_over.wait()
-            await self._keep(machine, SatelliteLink(
-                socket, is_first=False, accept=partial(self._accept, machine), told=partial(self._told, machine)
-            ))
+            await self._keep(
+                machine,
+                SatelliteLink(
+                    socket, is_first=False, accept=partial(self._accept, machine), told=partial(self._told, machine)
+                ),
+            )
         finally:
             machine.is_over.set()
             if self._last.get(machine.name) is machine:
@@ -305,7 +310,7 @@ class Machines:
     async def _keep_noted(self, machine: JoinedMachine) -> None:
         """Note that a machine is here, for as long as its token is good."""
         while True:
-            await anyio.sleep(USED_EVERY_SECONDS)
+            await anyio.sleep(min(USED_EVERY_SECONDS, self._tokens.seconds_left(machine.token)))
             await self._note_use(machine)
 
     async def _note_use(self, machine: JoinedMachine) -> None:

@@ -268,25 +268,31 @@ class Satellite:
     async def _answer(self, asked: Mapping[str, Any]) -> Mapping[str, object]:
         """Do what the main daemon asks of this machine."""
         try:
-            match asked.get("do"):
-                case "bell":
-                    return {"path": str(self._bells.path(SessionKey(str(asked["session"]))))}
-                case "record":
-                    return {"proven": await _recorded(asked)}
-                case "ways":
-                    return {"ways": [_way_facts(each) for each in self._ways(asked)]}
-                case "hindrance":
-                    way = self._way(asked)
-                    return {"hindrance": await way.hindrance(_target(asked)) if way and way.hindrance else ""}
-                case "wake":
-                    way = self._way(asked)
-                    return {"taken": await way.send(_target(asked), str(asked["text"])) if way else False}
+            with anyio.fail_after(SILENT_SECONDS):
+                return await self._done(asked)
         except (KeyError, msgspec.ValidationError) as exc:
-            raise UserError(f"The question cannot be understood ({exc}).") from exc
+            raise UserError(
+                f"The question cannot be understood ({exc}).", "Install the same version of Harken on both machines."
+            ) from exc
         except _FAILURES as exc:
             _log.warning("what the main daemon asked for failed: %s", exc)
             return {}
-        raise UserError("This is not known here.", "Install the same version of Harken on both machines.")
+
+    async def _done(self, asked: Mapping[str, Any]) -> Mapping[str, object]:
+        match asked.get("do"):
+            case "bell":
+                return {"path": str(self._bells.path(SessionKey(str(asked["session"]))))}
+            case "record":
+                return {"proven": await _recorded(asked)}
+            case "ways":
+                return {"ways": [_way_facts(each) for each in self._ways(asked)]}
+            case "hindrance":
+                way = self._way(asked)
+                return {"hindrance": await way.hindrance(_target(asked)) if way and way.hindrance else ""}
+            case "wake":
+                way = self._way(asked)
+                return {"taken": await way.send(_target(asked), str(asked["text"])) if way else False}
+        raise KeyError("do")
 
     def _ways(self, asked: Mapping[str, Any]) -> Sequence[WakeWay]:
         host = host_named(str(asked["host"]))
@@ -431,10 +437,14 @@ class MainSocket:
             raise _away(record.url, "it did not take the connection")
 
     async def send(self, data: bytes) -> None:
-        """Send one message."""
+        """Send one message, whole: half of one would be the end of the link."""
         try:
-            self._protocol.send_binary(data)
-            await self._flush()
+            with anyio.fail_after(SILENT_SECONDS, shield=True):
+                self._protocol.send_binary(data)
+                await self._flush()
+        except TimeoutError as exc:
+            await anyio.aclose_forcefully(self._stream)
+            raise anyio.BrokenResourceError from exc
         except (InvalidState, OSError, anyio.ClosedResourceError) as exc:
             raise anyio.BrokenResourceError from exc
 
