@@ -285,7 +285,7 @@ class SessionWiring:
                     await self._look_at(session)
 
     async def bury(self, satellite: str) -> None:
-        """Let the sessions go whose processes a satellite has called gone, before anything else comes from there."""
+        """Let the sessions go that lost their processes, as a satellite says, before anything else comes from there."""
         for session in self._of(satellite):
             await self._let_go(session)
 
