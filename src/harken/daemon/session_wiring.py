@@ -190,7 +190,11 @@ class SessionWiring:
 
     def _places(self, harken: str) -> Collection[tuple[str, str]]:
         """Return where sessions ask, each with its host. Looks at processes and small files: off the loop."""
-        here = [session for session in self._live() if not session.satellite and host_named(session.host).listener]
+        here = [
+            session
+            for session in self._inbox.sessions.live()
+            if not session.satellite and host_named(session.host).listener
+        ]
         targets: dict[str, list[WakeTarget]] = {}
         for session in here:
             targets.setdefault(session.host, []).append(_target(session, Hello()))

@@ -273,7 +273,7 @@ class CountedProtocol(BoundedProtocol):
 
 
 class CountedWebSocket(WebSocketsSansIOProtocol):
-    """A web socket that says when it is over; one whose other side gives no sign of life is over at once."""
+    """A web socket that says when it is over; one without a sign of life from the other side is over at once."""
 
     over: Callable[[], None] | None = None
 
