@@ -117,6 +117,22 @@ def test_agent_has_one_inbox(public: PublicDaemon, person: Rig, tmp_path: Path) 
     assert not (project / ".codex").exists()
 
 
+def test_what_is_only_for_this_machine_says_so(public: PublicDaemon, person: Rig, tmp_path: Path) -> None:
+    """A trial or a task here would send messages that such an agent never gets. Uninstalling takes the entry out."""
+    here, before = holding(person, public, public.token()), tree(user_of(person))
+    here.ok("connect", "codex", "--url", public.url, "--yes")
+    tried = here.run("doctor", "--live", "codex")
+    assert tried.code == NEEDS_FIXING
+    assert "connected to a Harken elsewhere" in tried.out
+    folder = tmp_path / "work"
+    folder.mkdir()
+    made = here.run("task", "new", "fix", "--dir", str(folder), "--agent", "codex")
+    assert f"is connected to the inbox at {public.url}/mcp" in " ".join((made.out + made.err).split()), made
+    assert not (folder / ".codex").exists()
+    here.ok("uninstall", "--yes")
+    assert tree(user_of(person)) == before
+
+
 def test_options_that_do_not_belong_together_are_refused(person: Rig) -> None:
     """Before anything is looked for."""
     for words in (("--token-file", "x"), ("--token-variable", "X"), ("--url", "ftp://x"), ("--url", "https://a?b=c")):

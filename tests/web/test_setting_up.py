@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.cli.rig import Rig
 from tests.graph.service import Graph, serving
 from tests.loss.rig import DaemonStarter, until
 from tests.web.rig import NAVIGATION
@@ -243,3 +244,14 @@ def test_sender_is_paired_by_a_code_of_the_page(browser: Browser) -> None:
         return {each["content_text_sanitized"]: each["trust"] for each in found if len(found) > 1}
 
     assert until(heard, "both messages are stored")["after"] == "known"
+
+
+def test_agent_of_an_inbox_elsewhere_is_shown_with_its_address(browser: Browser, tmp_path: Path) -> None:
+    """Its plan and its way back are here, too, and say that it has only tools."""
+    person = Rig(browser.daemon.home, {"HOME": str(tmp_path / "user"), "PATH": os.defpath})
+    person.ok("connect", "codex", "--url", "https://harken.example.org", "--yes")
+    page = browser.page("/agents/codex")
+    assert "connected to https://harken.example.org/mcp" in page.said
+    assert "nothing wakes it" in page.said
+    assert "Codex is disconnected." in do(browser, "/do/disconnect", host="codex").said
+    assert (tmp_path / "user/.codex/config.toml").read_bytes() == CODEX

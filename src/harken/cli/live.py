@@ -186,6 +186,9 @@ def trial_of(asked: Invocation, target: ConnectTarget, folder: Path | None) -> I
     name = target.connector.name
     if target.found is None:
         raise NotFound(f"{title_of(name)} is not installed.", "Install it, or put it on the PATH.")
+    if target.remote is not None:
+        # Its messages are elsewhere: what is sent here would not reach it.
+        raise UserError(f"{title_of(name)} is connected to a Harken elsewhere.", f"See: harken doctor {name}")
     recipe = trial_recipe(name)
     with (
         _interruptible(),

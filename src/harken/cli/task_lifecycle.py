@@ -146,7 +146,7 @@ def _host(asked: Invocation, task: Result, agent: str) -> str:
     """Return the host that is meant: named now, named when the task was made, or the only one that is connected."""
     if agent or task["agent"]:
         return host_name(agent or task["agent"])
-    connected = [record.host for record in records(asked.home.path) if not record.project]
+    connected = [record.host for record in records(asked.home.path) if not record.project and not record.url]
     if len(connected) == 1:
         return connected[0]
     raise UserError("Which agent?", f"Say --agent with one of: {', '.join(connected or host_names())}.")

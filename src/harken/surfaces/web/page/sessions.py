@@ -297,6 +297,7 @@ class AgentView:
     version: str
     is_connected: bool
     plan: AgentPlan
+    url: str = ""  # of the inbox on another machine that it is connected to
     problem: HarkenError | None = None
     wake: str = ""
     wakes: Mapping[str, str] | None = None
@@ -440,6 +441,7 @@ class AgentPages:
             version=target.found.version if target.found else "",
             is_connected=target.record is not None,
             plan=plan,
+            url=target.remote.url if target.remote else "",
             problem=problem,
             wake=chosen,
             wakes=target.connector.wakes,
