@@ -248,6 +248,7 @@ def source_entry(
     clock: Clock,
     environ: Mapping[str, str],
     public_url: str = "",
+    event_url: str = "",
 ) -> SourceEntry:
     """Return the entry of a source; nothing is looked up yet."""
     return SourceEntry(
@@ -258,4 +259,5 @@ def source_entry(
         secret=partial(resolve, home=home, environ=environ),
         locate=lambda path: home.path / expand_user(path, environ),
         public_url=public_url,
+        event_url=event_url,
     )

@@ -22,6 +22,7 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 from anyio.abc import ByteStream
+from starlette.routing import Route
 
 from harken import __version__
 from harken.clock import Clock, SystemClock
@@ -76,6 +77,7 @@ from harken.store.contract import Store
 from harken.store.contract.events import AfterCommit, Event
 from harken.store.journal import Journal
 from harken.store.sqlite.connection import Connect, connect
+from harken.surfaces.doors import EVENT_DOORS
 from harken.surfaces.hooks import Notify
 from harken.surfaces.mcp.services import AgentServices, Ask, event_json
 from harken.surfaces.socket import CallConnection
@@ -568,7 +570,8 @@ def _let_machines_in(daemon: Daemon, listener: Listener, supervisor: Supervisor)
         load=daemon.sdk.connection,
     )
     phones = daemon.phones = phone_door(daemon)
-    routes = [machines.route, *door.routes(), phones.route]
+    posted = Route(f"{EVENT_DOORS}{{name}}", daemon.source_set.doors.app)
+    routes = [machines.route, *door.routes(), posted, phones.route]
     public = daemon.public = PublicListener(daemon.settings.http, os.environ, routes)
     supervisor.start("phones", phones.run)
     supervisor.start("machines", machines.run)

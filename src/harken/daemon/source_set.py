@@ -65,7 +65,7 @@ from harken.store.contract import Store
 from harken.store.contract.leases import SOURCE
 from harken.store.contract.messages import Checkpoint, CheckpointStore
 from harken.store.contract.outbox import OutboxStore
-from harken.surfaces.doors import create_doors
+from harken.surfaces.doors import EVENT_DOORS, DoorsApp, create_doors
 
 _log = logging.getLogger("harken.sources")
 
@@ -117,7 +117,15 @@ class NameSet(Collection[str]):
 def make_source(name: str, settings: Settings, *, home: Home, clock: Clock, environ: Mapping[str, str]) -> Source:
     """Return a configured source; raises `UserError` for an entry that is written wrongly."""
     table = settings.sources[name]
-    entry = source_entry(name, table, home=home, clock=clock, environ=environ, public_url=settings.hooks.public_url)
+    entry = source_entry(
+        name,
+        table,
+        home=home,
+        clock=clock,
+        environ=environ,
+        public_url=settings.hooks.public_url,
+        event_url=settings.http.public_url if settings.http.public_listen else "",
+    )
     kind = kinds().named(entry.kind, name)
     try:
         source = guard(_called(name), lambda: kind.make()(entry))
@@ -621,6 +629,11 @@ class DoorListener:
         self._tasks: TaskGroup | None = None
 
     @property
+    def app(self) -> DoorsApp:
+        """The doors, for the public listener to show those for events."""
+        return self._app
+
+    @property
     def url(self) -> str:
         """Its address on this machine; empty while nothing is listened for."""
         return "" if self._sock is None else http.url_of(self._sock)
@@ -630,7 +643,9 @@ class DoorListener:
         shared = [path for path, count in Counter(door.path for door in doors).items() if count > 1]
         if shared:
             raise UserError(f"Two sources take posts at {shared[0]}.", "Remove one of them from config.toml.")
-        if doors and self._sock is None:
+        # Those for events of other servers are at the public listener.
+        has_own = any(not door.path.startswith(EVENT_DOORS) for door in doors)
+        if has_own and self._sock is None:
             settings = self._settings
             is_known = bool(settings.public_url)
             self._sock = http.bind(
@@ -640,7 +655,7 @@ class DoorListener:
             if self._tasks is not None:
                 self._tasks.start_soon(self._serve)
         self._app.show(doors)
-        if not doors:
+        if not has_own:
             self._close()
 
     def serve_in(self, tasks: TaskGroup) -> None:

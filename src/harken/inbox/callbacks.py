@@ -18,7 +18,7 @@ import anyio
 import msgspec
 
 from harken.clock import Clock, Signal
-from harken.errors import Conflict, Forbidden, NotFound, Unavailable
+from harken.errors import Conflict, Forbidden, NotFound, Unavailable, UserError
 from harken.inbox.access import holder_of
 from harken.inbox.caller import Caller, Grant, lets
 from harken.inbox.subscriptions import (
@@ -375,4 +375,7 @@ def _wanted_of(found: CallbackSubscription) -> Subscription | None:
     kind = EVENT_TYPES.get(found.event)
     if kind is None:
         return None
-    return Subscription(kind, kind.parse(msgspec.json.decode(found.arguments)), found.oldest)
+    try:
+        return Subscription(kind, kind.parse(msgspec.json.decode(found.arguments)), found.oldest)
+    except UserError:
+        return None  # a filter of another version

@@ -182,6 +182,8 @@ class CallbackWire:
                 return await self._send(to.url, headers, body)
         except TimeoutError:
             return CallbackAnswer(error=TIMEOUT)
+        except UserError:
+            return CallbackAnswer(error=REFUSED)  # it was allowed when it was named
         except (httpx2.InvalidURL, httpx2.HTTPError, httpx2.StreamError, OSError, UnicodeError) as exc:
             return CallbackAnswer(error=_named(exc))
 

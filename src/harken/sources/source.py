@@ -274,6 +274,7 @@ class SourceEntry:
     secret: Callable[[str], str]  # what a reference names; raises `UserError` and `NeedsPerson`
     locate: Callable[[str], Path]  # a path as a person writes it; a relative one is in the folder
     public_url: str = ""  # where others reach what is posted
+    event_url: str = ""  # where other servers reach the public listener
 
     @property
     def kind(self) -> str:

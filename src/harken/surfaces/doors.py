@@ -33,6 +33,7 @@ WHOLE_BODY: Final = "harken.whole_body"
 """An extension of the request's scope: the server has all of the body, so that nobody has to wait for it."""
 
 POST: Final = "POST"
+EVENT_DOORS: Final = "/events/"  # how the paths begin that the public listener shows
 NOT_PLAIN, UNAUTHORIZED, NOT_FOUND, NOT_ALLOWED, TOO_SLOW, TOO_LARGE, UNREADABLE, TOO_MANY, AWAY = (
     400,
     401,

@@ -27,8 +27,10 @@ from harken.sources.mcp import protocol
 from harken.sources.mcp.link import (
     NOT_FOR_US,
     POLL,
+    POST,
     SILENT_SECONDS,
     STREAM,
+    EventDoor,
     EventPositions,
     EventSubscription,
     IdleTimer,
@@ -42,6 +44,7 @@ from harken.sources.mcp.link import (
     SessionGone,
     list_events,
     poll_events,
+    post_events,
     watched,
 )
 from harken.sources.mcp.protocol import (
@@ -80,17 +83,18 @@ _log = logging.getLogger("harken.sources.mcp")
 class StreamableHttp:
     """The link to one server over Streamable HTTP. `checkpoint` is where an earlier one stopped."""
 
-    def __init__(self, settings: McpSettings, checkpoint: str = "") -> None:
+    def __init__(self, settings: McpSettings, checkpoint: str = "", door: EventDoor | None = None) -> None:
         self._settings = settings
         self._web = McpWeb(settings)
         self._numbers = itertools.count(1)
-        self._positions = EventPositions(settings.url, checkpoint)
+        self._positions = EventPositions(settings.url, checkpoint, can_be_posted=door is not None)
         self._place = self._positions.place
         self._is_begun = self._place is not None
-        self._modern = ModernSession(settings, self._web, self._numbers, self._positions)
+        self._modern = ModernSession(settings, self._web, self._numbers, self._positions, door)
         self._streams = HttpStreams(
             self._web, self._numbers, self._positions, protocol.request, lambda _: self._headers()
         )
+        self._streams.door = door
         self._streams.in_session = True
         self._offers_events = False
         self._is_modern = False
@@ -376,6 +380,7 @@ class HttpStreams:
         self._frame = frame
         self._headers = headers
         self.in_session = False  # then a status may say that the session is gone
+        self.door: EventDoor | None = None  # where events are posted to us
         self._unconfirmed = set[int]()
         self._is_resumed = False
         self._is_open = False
@@ -400,7 +405,8 @@ class HttpStreams:
             number = next(self._numbers)
             asked = each.asked(self._positions.cursors.get(each.name, ""))
             body = self._frame(number, STREAM, asked) if each.is_pushed else b""
-            streams.append(_HttpStream(number, STREAM if each.is_pushed else POLL, body, each))
+            way = STREAM if each.is_pushed else POST if each.is_posted else POLL
+            streams.append(_HttpStream(number, way, body, each))
         return streams
 
     def expect(self, streams: Sequence[_HttpStream], *, has_stream: bool = False) -> None:
@@ -453,6 +459,8 @@ class HttpStreams:
         return closed[0]
 
     async def _hear(self, stream: _HttpStream, desk: LinkReceiver, pulse: IdleTimer) -> LinkClosed:
+        if stream.event is not None and stream.event.is_posted and self.door is not None:
+            await self._be_posted(stream, stream.event, desk, self.door)
         if stream.event is not None and not stream.event.is_pushed:
             await self._poll(stream, stream.event, desk, pulse)
         async with self._web.call("POST", self._web.url, self._headers(stream.method), stream.body) as response:
@@ -484,6 +492,17 @@ class HttpStreams:
             self.confirm(stream.number, desk, is_resumed=not told.is_truncated)
 
         await poll_events(event, self._positions, ask, desk, confirm)
+
+    async def _be_posted(
+        self, stream: _HttpStream, event: EventSubscription, desk: LinkReceiver, door: EventDoor
+    ) -> None:
+        async def ask(method: str, params: Mapping[str, object]) -> RpcAnswer | None:
+            return await self.ask(method, params, desk)
+
+        def confirm(told: RpcAnswer) -> None:
+            self.confirm(stream.number, desk, is_resumed=told.result.get("truncated") is not True)
+
+        await post_events(event, self._positions, ask, desk, door=door, confirm=confirm)
 
     def _check(self, stream: _HttpStream, response: httpx2.Response) -> None:
         status = response.status_code
@@ -533,11 +552,19 @@ async def _next(chunks: AsyncIterator[bytes], seconds: float | None) -> bytes | 
 class ModernSession:
     """What is announced by one server of the 2026 era."""
 
-    def __init__(self, settings: McpSettings, web: McpWeb, numbers: Iterator[int], positions: EventPositions) -> None:
+    def __init__(
+        self,
+        settings: McpSettings,
+        web: McpWeb,
+        numbers: Iterator[int],
+        positions: EventPositions,
+        door: EventDoor | None = None,
+    ) -> None:
         self._settings = settings
         self._numbers = numbers
         self._positions = positions
         self._streams = HttpStreams(web, numbers, positions, protocol.modern, _headers)
+        self._streams.door = door
         self._discovered: RpcAnswer | None = None
 
     async def discover(self, desk: LinkReceiver) -> RpcAnswer | None:
@@ -549,6 +576,16 @@ class ModernSession:
 
     async def listen(self, desk: LinkReceiver) -> LinkClosed:
         """Open every stream there is and hand over what is announced until one of them ends."""
+        while True:
+            given_up = self._positions.given_up
+            try:
+                return await self._listen_once(desk)
+            except PushUnsupported:
+                # What cannot be had in one way is asked for in the next.
+                if self._positions.given_up == given_up:
+                    raise
+
+    async def _listen_once(self, desk: LinkReceiver) -> LinkClosed:
         found = self._discovered or await self.discover(desk)
         self._discovered = None
         if found is None:

@@ -7,20 +7,30 @@ a `LinkReceiver` and waits there when too much is waiting to be stored: a fast s
 The second half is about the events of a server: which of them we subscribe to, where each subscription is, and asking
 for them. Servers speak one of two dialects: the capability stands at the top or among the extensions, and errors have
 two sets of numbers. Both are understood. An event that the server pushes is streamed; one that it does not push, or
-that it refuses to push to us, is polled. The cursor of each subscription is part of the checkpoint, so that it is
-stored together with the events before it. `http.py` and `stdio.py` carry the requests.
+that it refuses to push to us, is polled, and one that cannot be polled either is posted to us, where others can reach
+us: to an `EventDoor`. The cursor of each subscription is part of the checkpoint, so that it is stored together with the
+events before it, or after what was posted. `http.py` and `stdio.py` carry the requests.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol, Self, TypeVar
+from urllib.parse import urlencode
 
 import anyio
 
+from harken.clock import Clock
+from harken.errors import Forbidden, UserError
+from harken.memory import json_bytes
+from harken.model import Draft
 from harken.sources.mcp import protocol
 from harken.sources.mcp.protocol import (
     METHOD_NOT_FOUND,
@@ -33,6 +43,8 @@ from harken.sources.mcp.protocol import (
     parse_cursors,
     parse_place,
 )
+from harken.sources.payload import decoded
+from harken.sources.source import Accept, DoorAnswer, PostedRequest
 
 Ended = TypeVar("Ended")
 
@@ -213,8 +225,10 @@ class ServerReplies:
 LIST: Final = "events/list"
 STREAM: Final = "events/stream"
 POLL: Final = "events/poll"
+POST: Final = "events/subscribe"
 PUSH_DELIVERY: Final = "push"
 POLL_DELIVERY: Final = "poll"
+POST_DELIVERY: Final = "webhook"
 
 MAX_SUBSCRIPTIONS: Final = 20
 MAX_PAGES: Final = 10
@@ -240,6 +254,8 @@ class EventSubscription:
     name: str
     is_pushed: bool
     can_poll: bool = False
+    can_post: bool = False
+    is_posted: bool = False
 
     def asked(self, cursor: str) -> dict[str, object]:
         """Return the params that ask for it from a cursor on; without one, from now on."""
@@ -249,12 +265,14 @@ class EventSubscription:
 class EventPositions:
     """Where each subscription of one server is, and which of them cannot be had."""
 
-    def __init__(self, where: str, checkpoint: str) -> None:
+    def __init__(self, where: str, checkpoint: str, *, can_be_posted: bool = False) -> None:
         self._where = where
+        self._can_be_posted = can_be_posted
         self.place: McpCheckpoint | None = parse_place(checkpoint, where)
         self.cursors = parse_cursors(checkpoint, where)
         self._refused = set[str]()
         self._unpushed = set[str]()
+        self._unpolled = set[str]()
 
     def checkpoint(self) -> str:
         """Return all positions as a checkpoint."""
@@ -268,12 +286,20 @@ class EventPositions:
         return self.checkpoint()
 
     def refuse(self, wanted: EventSubscription, code: int) -> None:
-        """Take note that a subscription cannot be had in this way: it is polled if it can be, else left alone."""
-        if wanted.is_pushed and wanted.can_poll and code in UNSUPPORTED:
+        """Take note that a subscription cannot be had in this way: it is had in the next one, or else left alone."""
+        if wanted.is_pushed and (wanted.can_poll or wanted.can_post) and code in UNSUPPORTED:
             self._unpushed.add(wanted.name)
+            return
+        if not wanted.is_pushed and not wanted.is_posted and wanted.can_post and code in UNSUPPORTED:
+            self._unpolled.add(wanted.name)
             return
         self._refused.add(wanted.name)
         self.cursors.pop(wanted.name, None)
+
+    @property
+    def given_up(self) -> int:
+        """How many ways cannot be had of subscriptions that can be had in another."""
+        return len(self._unpushed) + len(self._unpolled)
 
     def is_refused(self, name: str) -> bool:
         """Whether a subscription cannot be had."""
@@ -297,8 +323,11 @@ class EventPositions:
             delivery = event.get("delivery") or [PUSH_DELIVERY]
             ways = delivery if isinstance(delivery, (list, str)) else ()
             is_pushed = PUSH_DELIVERY in ways and name not in self._unpushed
-            if is_pushed or POLL_DELIVERY in ways:
-                found.append(EventSubscription(name, is_pushed, POLL_DELIVERY in ways))
+            can_poll = POLL_DELIVERY in ways and name not in self._unpolled
+            can_post = POST_DELIVERY in ways and self._can_be_posted
+            if is_pushed or can_poll or can_post:
+                is_posted = can_post and not is_pushed and not can_poll
+                found.append(EventSubscription(name, is_pushed, can_poll, can_post, is_posted))
         return found
 
 
@@ -358,7 +387,7 @@ async def poll_events(
             raise LinkLost(f"the server does not answer {POLL}")
         if answer.error_code is not None:
             if answer.error_code in NOT_FOR_US:
-                positions.refuse(EventSubscription(wanted.name, is_pushed=False), answer.error_code)
+                positions.refuse(replace(wanted, is_pushed=False), answer.error_code)
                 raise PushUnsupported(f"the server refuses {POLL} of {wanted.name} (error {answer.error_code})")
             raise LinkLost(f"the server refuses {POLL} (error {answer.error_code})")
         told = read_poll(answer, cursor)
@@ -367,3 +396,201 @@ async def poll_events(
             await desk.take(told.announcements, checkpoint)
         confirm(told)
         await anyio.sleep(told.wait_seconds)
+
+
+MAX_POST_BYTES: Final = 262_144
+STAMP_SECONDS: Final = 300
+MAX_SIGNATURES: Final = 8
+LIFE_MS: Final = 3_600_000  # for which an event is asked to be posted
+FIRST_RENEWAL_SECONDS: Final = 1.0
+LAST_RENEWAL_SECONDS: Final = 21_600.0
+RENEW_AT: Final = 0.5  # of the time that was granted
+DOORS: Final = "/events/"
+NO_CONTENT: Final = 204
+# As `NOT_FOR_US`, and what a server says that could not verify our address.
+NOT_POSTED: Final = NOT_FOR_US | {-32015, -32027}
+
+
+@dataclass(slots=True)
+class _PostedEvent:
+    """An event that is posted to us: where it is noted, and what its server has said of the subscription."""
+
+    positions: EventPositions
+    desk: LinkReceiver
+    is_asking: bool = False  # only then a challenge is answered
+    identifier: str = ""
+    said: anyio.Event = field(default_factory=anyio.Event)
+    error_code: int | None = None
+
+
+class EventDoor:
+    """Where one server posts events to us. Each event has an address and a secret of its own, made of one key.
+
+    So what a server goes on posting after a restart is known at once. What is posted is stored before it is answered,
+    and an event that comes again is stored once, by its id.
+    """
+
+    def __init__(
+        self, name: str, base: str, key: bytes, clock: Clock, draft_of: Callable[[Announcement], Draft | None]
+    ) -> None:
+        self._name = name
+        self._base = base.rstrip("/")
+        self._key = key
+        self._clock = clock
+        self._draft_of = draft_of
+        self._events: dict[str, _PostedEvent] = {}
+        self.stored: Callable[[Draft, int], None] = lambda _draft, _known: None
+
+    @property
+    def path(self) -> str:
+        """Its path."""
+        return f"{DOORS}{self._name}"
+
+    @property
+    def max_bytes(self) -> int:
+        """How long a body may be."""
+        return MAX_POST_BYTES
+
+    def delivery(self, event: str) -> Mapping[str, object]:
+        """Return where a server is to post an event, and how it signs."""
+        query = urlencode({"event": event, "key": self._made("address", event).hex()[:32]})
+        secret = f"whsec_{base64.b64encode(self._made('secret', event)).decode()}"
+        return {"mode": POST_DELIVERY, "url": f"{self._base}{self.path}?{query}", "secret": secret}
+
+    def now(self) -> datetime:
+        """Return the time."""
+        return self._clock.now()
+
+    @contextmanager
+    def following(self, event: str, positions: EventPositions, desk: LinkReceiver) -> Iterator[_PostedEvent]:
+        """Note what is posted of an event, while the context is open."""
+        posted = self._events[event] = _PostedEvent(positions, desk)
+        try:
+            yield posted
+        finally:
+            if self._events.get(event) is posted:
+                del self._events[event]
+
+    async def take(self, posted: PostedRequest, accept: Accept) -> DoorAnswer:
+        """Judge what a server posted, have it stored, and answer."""
+        event = posted.query.get("event", "")
+        self._check(event, posted)
+        try:
+            said = decoded(posted.body.decode("utf-8"))
+        except (ValueError, RecursionError) as exc:
+            raise UserError("This is no JSON.", "Post an event.") from exc
+        if not isinstance(said, dict):
+            raise UserError("This is no event.", "Post an event.")
+        kind, known = said.get("type"), self._events.get(event)
+        if kind is not None:
+            return await self._control(event, str(kind), said, known)
+        told, event_id = protocol.occurrence(said), said.get("eventId")
+        if said.get("name") != event or not isinstance(event_id, str) or not event_id:
+            raise UserError("This is not the event of this address.", "Post it where it belongs.")
+        draft = self._draft_of(told)
+        if draft is not None:
+            (is_new,) = await accept([draft])
+            self.stored(draft, 0 if is_new else 1)
+        await _moved(known, event, told.cursor)
+        return DoorAnswer(status=NO_CONTENT)
+
+    async def _control(
+        self, event: str, kind: str, said: Mapping[str, object], known: _PostedEvent | None
+    ) -> DoorAnswer:
+        if kind == "verification":
+            challenge = said.get("challenge")
+            if known is None or not known.is_asking or not isinstance(challenge, str):
+                raise Forbidden("Nothing was asked for.")
+            return DoorAnswer(status=200, body=json_bytes({"challenge": challenge}))
+        if kind == "gap" and known is not None:
+            known.desk.missed()
+            cursor = said.get("cursor")
+            await _moved(known, event, cursor if isinstance(cursor, str) else "")
+        elif kind == "terminated" and known is not None:
+            error = said.get("error")
+            code = error.get("code") if isinstance(error, dict) else None
+            known.error_code = code if isinstance(code, int) else 0
+            known.said.set()
+        elif kind not in ("gap", "terminated"):
+            raise UserError("This is neither an event nor about one.", "Post an event.")
+        return DoorAnswer(status=NO_CONTENT)
+
+    def _check(self, event: str, posted: PostedRequest) -> None:
+        """Refuse what is not from the server that was told this secret, or is too old."""
+        own_id, stamp = posted.headers.get("webhook-id", ""), posted.headers.get("webhook-timestamp", "")
+        key = posted.query.get("key", "").encode("utf-8", "replace")
+        if not event or not hmac.compare_digest(key, self._made("address", event).hex()[:32].encode()):
+            raise Forbidden("Nothing is posted here.")
+        is_number = stamp.isascii() and stamp.isdecimal() and len(stamp) <= len("9999999999")
+        if not own_id or not is_number or abs(self._clock.now().timestamp() - int(stamp)) > STAMP_SECONDS:
+            raise Forbidden("Its time is not now.")
+        said = f"{own_id}.{stamp}.".encode("utf-8", "replace") + posted.body
+        wanted = b"v1," + base64.b64encode(hmac.digest(self._made("secret", event), said, hashlib.sha256))
+        given = posted.headers.get("webhook-signature", "").encode("utf-8", "replace").split(b" ")[:MAX_SIGNATURES]
+        if not sum(hmac.compare_digest(each, wanted) for each in given):
+            raise Forbidden("Its signature is wrong.")
+        known = self._events.get(event)
+        identifier = posted.headers.get("x-mcp-subscription-id", "")
+        if known is not None and known.identifier and identifier and identifier != known.identifier:
+            raise Forbidden("It is of another subscription.")
+
+    def _made(self, what: str, event: str) -> bytes:
+        return hmac.digest(self._key, f"{what} {event}".encode("utf-8", "surrogatepass"), hashlib.sha256)
+
+
+async def _moved(known: _PostedEvent | None, event: str, cursor: str) -> None:
+    checkpoint = None if known is None else known.positions.move(event, cursor)
+    if known is not None and checkpoint is not None:
+        await known.desk.take([], checkpoint)
+
+
+async def post_events(
+    wanted: EventSubscription,
+    positions: EventPositions,
+    ask: AskServer,
+    desk: LinkReceiver,
+    *,
+    door: EventDoor,
+    confirm: Callable[[RpcAnswer], None],
+) -> None:
+    """Have one event posted to us, and renew that for ever; `confirm` is told of each answer."""
+    with door.following(wanted.name, positions, desk) as posted:
+        while True:
+            cursor = positions.cursors.get(wanted.name, "")
+            posted.is_asking = True
+            try:
+                answer = await ask(
+                    POST, {**wanted.asked(cursor), "delivery": door.delivery(wanted.name), "ttlMs": LIFE_MS}
+                )
+            finally:
+                posted.is_asking = False
+            if answer is None:
+                raise LinkLost(f"the server does not answer {POST}")
+            if answer.error_code is not None:
+                if answer.error_code in NOT_POSTED:
+                    positions.refuse(wanted, answer.error_code)
+                    raise PushUnsupported(f"the server refuses {POST} of {wanted.name} (error {answer.error_code})")
+                raise LinkLost(f"the server refuses {POST} (error {answer.error_code})")
+            identifier, further = answer.result.get("id"), answer.result.get("cursor")
+            posted.identifier = identifier if isinstance(identifier, str) else ""
+            # What was posted meanwhile may have brought a later one.
+            if not positions.cursors.get(wanted.name):
+                await _moved(posted, wanted.name, further if isinstance(further, str) else "")
+            confirm(answer)
+            with anyio.move_on_after(_renewal(answer.result.get("refreshBefore"), door.now())):
+                await posted.said.wait()
+            if posted.said.is_set():
+                positions.refuse(wanted, posted.error_code or 0)
+                raise PushUnsupported(f"the server ended the subscription of {wanted.name} (error {posted.error_code})")
+
+
+def _renewal(until: object, now: datetime) -> float:
+    """Return when a subscription is renewed, in seconds."""
+    try:
+        ends = datetime.fromisoformat(until) if isinstance(until, str) else None
+    except ValueError:
+        ends = None
+    if ends is None:
+        return LAST_RENEWAL_SECONDS
+    left = ((ends if ends.tzinfo else ends.replace(tzinfo=UTC)) - now).total_seconds() * RENEW_AT
+    return min(max(left, FIRST_RENEWAL_SECONDS), LAST_RENEWAL_SECONDS)

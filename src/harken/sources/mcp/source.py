@@ -8,8 +8,12 @@ link wait when there are more; then the server is not read, and its own buffers 
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
+import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
@@ -20,13 +24,15 @@ from harken.model import Draft, Sender
 from harken.sources.check import CheckContext, CheckReport, listen
 from harken.sources.feed import Backoff, FeedTiming, HealthRecorder
 from harken.sources.mcp.http import LegacySse, StreamableHttp
-from harken.sources.mcp.link import Link, LinkClosed, LinkLost, PushUnsupported, SessionGone
+from harken.sources.mcp.link import EventDoor, Link, LinkClosed, LinkLost, PushUnsupported, SessionGone
 from harken.sources.mcp.protocol import EVENT_CHANNEL, Announcement, is_allowed, mark_checkpoint, was_heard
 from harken.sources.mcp.settings import KIND, McpSettings, McpTransport, read_settings
 from harken.sources.mcp.stdio import StdioLink
 from harken.sources.source import Batch, NamedSource, Source, SourceEntry, SourceHealth, ToolServerAddress
 
 FEED: Final = "notifications"
+KEY_FILE: Final = "events.key"
+KEY_BYTES: Final = 32
 STEADY_SECONDS: Final = 10.0  # a connection that stood so long was good
 # `Bearer env:CI_TOKEN`: many programs keep the token without the word before it.
 _MAY_BE_SECRET: Final = frozenset({"url", "headers", "env", "args"})
@@ -39,14 +45,25 @@ MAX_WAITING_CHARS: Final = 16_000_000
 class McpSource(NamedSource):
     """One MCP server that is listened to."""
 
-    def __init__(self, settings: McpSettings, clock: Clock, timing: FeedTiming | None = None) -> None:
+    def __init__(
+        self,
+        settings: McpSettings,
+        clock: Clock,
+        timing: FeedTiming | None = None,
+        *,
+        posts: EventAddress | None = None,
+    ) -> None:
         super().__init__(settings.name, KIND, settings.address)
         self.settings = settings
-        self._feed = McpFeed(settings, clock, timing or FeedTiming())
+        self._feed = McpFeed(settings, clock, timing or FeedTiming(), posts)
 
     def feeds(self) -> tuple[McpFeed, ...]:
         """Return its only stream."""
         return (self._feed,)
+
+    def doors(self) -> tuple[EventDoor, ...]:
+        """Return where its server may post events."""
+        return () if self._feed.door is None else (self._feed.door,)
 
     def health(self) -> SourceHealth:
         """Return how it is doing now."""
@@ -64,10 +81,16 @@ class McpSource(NamedSource):
 class McpFeed:
     """What one MCP server announces."""
 
-    def __init__(self, settings: McpSettings, clock: Clock, timing: FeedTiming) -> None:
+    def __init__(
+        self, settings: McpSettings, clock: Clock, timing: FeedTiming, posts: EventAddress | None = None
+    ) -> None:
         self._settings = settings
         self._timing = timing
         self._queue = AnnouncementQueue(settings, clock)
+        self.door: EventDoor | None = None
+        if posts is not None:
+            self.door = EventDoor(settings.name, posts.base, posts.key, clock, self._queue.draft_of)
+            self.door.stored = self._queue.posted
 
     @property
     def name(self) -> str:
@@ -116,7 +139,7 @@ class McpFeed:
 
     async def _listen(self, queue: AnnouncementQueue, checkpoint: str) -> None:
         backoff = Backoff(self._timing.chance)
-        async with open_link(self._settings, checkpoint) as link:
+        async with open_link(self._settings, checkpoint, self.door) as link:
             while True:
                 begun = self._timing.monotonic()
                 try:
@@ -147,7 +170,7 @@ async def _listen_once(link: Link, queue: AnnouncementQueue) -> LinkLost | LinkC
         return LinkLost(gone.reason)
 
 
-def open_link(settings: McpSettings, checkpoint: str = "") -> Link:
+def open_link(settings: McpSettings, checkpoint: str = "", door: EventDoor | None = None) -> Link:
     """Return the link that the settings ask for, not yet entered."""
     match settings.transport:
         case McpTransport.STDIO:
@@ -155,12 +178,12 @@ def open_link(settings: McpSettings, checkpoint: str = "") -> Link:
         case McpTransport.SSE:
             return LegacySse(settings)
         case McpTransport.HTTP:
-            return StreamableHttp(settings, checkpoint)
+            return StreamableHttp(settings, checkpoint, door)
 
 
 def make_source(entry: SourceEntry) -> Source:
     """Return the source of an entry; raises `UserError` for what is written wrongly."""
-    secrets: set[str] = set()
+    found_secrets: set[str] = set()
 
     def resolved(value: object) -> object:
         if isinstance(value, Mapping):
@@ -170,7 +193,7 @@ def make_source(entry: SourceEntry) -> Source:
             return [item if str(item).startswith("file://") else resolved(item) for item in value]
         if isinstance(value, str) and (found := _REFERENCE.fullmatch(value)):
             secret = entry.secret(found["reference"])
-            secrets.add(secret)
+            found_secrets.add(secret)
             return found["scheme"] + secret
         return value
 
@@ -178,12 +201,41 @@ def make_source(entry: SourceEntry) -> Source:
     may_hold = {key: value for key, value in entry.table.items() if key in _MAY_BE_SECRET}
     try:
         known = {**entry.table, **{key: resolved(value) for key, value in may_hold.items()}}
-        return McpSource(read_settings(entry.name, known, secrets), entry.clock)
+        settings = read_settings(entry.name, known, found_secrets)
+        return McpSource(settings, entry.clock, posts=_event_address(entry, settings))
     except (UserError, NeedsPerson) as exc:
         if not _has_references(may_hold):
             raise
         # A secret is missing, or is not what it should be; what is written in the settings may be right.
         return entry.unready(exc)
+
+
+@dataclass(frozen=True, slots=True)
+class EventAddress:
+    """Where servers post events to us, and the key that their secrets are made of."""
+
+    base: str
+    key: bytes = field(repr=False)
+
+
+def _event_address(entry: SourceEntry, settings: McpSettings) -> EventAddress | None:
+    """Return where this server may post, if others can reach us; the key is made once."""
+    if not entry.event_url.startswith("https://") or settings.transport is not McpTransport.HTTP:
+        return None
+    file = entry.folder / KEY_FILE
+    try:
+        if not file.exists():
+            fresh = file.with_suffix(".new")
+            fresh.unlink(missing_ok=True)
+            fresh.touch(mode=0o600, exist_ok=False)
+            fresh.write_bytes(secrets.token_bytes(KEY_BYTES))
+            fresh.replace(file)
+        key = file.read_bytes()
+    except OSError as exc:
+        raise UserError(f"{file} cannot be used ({exc.strerror}).", "Let it be readable and writable for you.") from exc
+    if len(key) < KEY_BYTES:
+        raise UserError(f"{file} is no key.", "Remove it: a new one is made.")
+    return EventAddress(entry.event_url, hmac.digest(key, f"{entry.name} {settings.url}".encode(), hashlib.sha256))
 
 
 def _has_references(value: object) -> bool:
@@ -341,25 +393,35 @@ class AnnouncementQueue:
     def _is_full(self) -> bool:
         return len(self._waiting) >= MAX_WAITING or self._waiting_chars >= MAX_WAITING_CHARS
 
-    def _keep(self, announcement: Announcement) -> None:
-        self._has_heard = True
+    def draft_of(self, announcement: Announcement) -> Draft | None:
+        """Return what is stored of an announcement, None if the allow-list leaves it out."""
         channel = announcement.channel
         if announcement.is_event and EVENT_CHANNEL in self._settings.channels:
             channel = EVENT_CHANNEL  # as it was when a list could name nothing else
         if not is_allowed(self._settings.channels, channel):
             self._health.dropped(channel)
-            return
-        self._waiting_chars += len(announcement.content)
-        self._waiting.append(
-            Draft(
-                source=self._settings.name,
-                sender=Sender(self._settings.name),
-                text=announcement.content,
-                upstream_id=announcement.upstream_id,
-                channel=channel,
-                conversation=channel,
-                thread=announcement.thread,
-                sent_at=announcement.sent_at,
-                meta=announcement.metadata,
-            )
+            return None
+        return Draft(
+            source=self._settings.name,
+            sender=Sender(self._settings.name),
+            text=announcement.content,
+            upstream_id=announcement.upstream_id,
+            channel=channel,
+            conversation=channel,
+            thread=announcement.thread,
+            sent_at=announcement.sent_at,
+            meta=announcement.metadata,
         )
+
+    def posted(self, draft: Draft, known: int) -> None:
+        """Take note of an event that was posted to us and is stored, or was known."""
+        self._has_heard = True
+        self._health.heard()
+        self.stored([] if known else [draft], known=known)
+
+    def _keep(self, announcement: Announcement) -> None:
+        self._has_heard = True
+        draft = self.draft_of(announcement)
+        if draft is not None:
+            self._waiting_chars += len(announcement.content)
+            self._waiting.append(draft)
