@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from harken import __version__
@@ -32,14 +32,6 @@ from harken.inbox.ticker import NAMES, RESET, Follower, Ticker, TickerStep
 from harken.memory import json_bytes, out_of_memory
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.guard import IS_OPEN, ClientCheck, HttpGuard, too_large
-from harken.surfaces.web.page.automation import automation_routes
-from harken.surfaces.web.page.conversations import conversation_routes
-from harken.surfaces.web.page.needs import need_routes
-from harken.surfaces.web.page.panels import panel_routes
-from harken.surfaces.web.page.sessions import agent_routes
-from harken.surfaces.web.page.sources import source_routes
-from harken.surfaces.web.page.tasks import task_routes
-from harken.surfaces.web.page.timelines import page_routes, waiting_routes
 from harken.surfaces.web.shell import TOO_LARGE, PageShell, error_answer, json_answer, static_files, wants_page
 from harken.surfaces.web.signin import entry_routes
 from harken.verbs.table import LONG_VERBS, call
@@ -57,13 +49,11 @@ def create_app(
     routes = [
         *probe_routes(context),
         *api_routes(lambda _request: context.call_context()),
+        *event_routes(context.ticker),
         *entry_routes(context.sign_ins, shell),
-        *shown_routes(context),
-        *source_routes(context),
-        *agent_routes(context),
-        *task_routes(context),
     ]
     app = answering_app(routes, shell)
+    app.router.default = PageOnUse(context)
     return HttpGuard(
         app,
         token=token,
@@ -74,8 +64,44 @@ def create_app(
     )
 
 
+class PageOnUse:
+    """The page's part of the application. It is imported when it is asked for first: that is a sixth of the start."""
+
+    def __init__(self, context: WebContext) -> None:
+        self._context = context
+        self._router: Router | None = None
+        self._importing = anyio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve what no other route serves."""
+        router = self._router or await self._import_once()
+        await router(scope, receive, send)
+
+    async def _import_once(self) -> Router:
+        # A page asks for several things at once: one thread imports, not all that there are.
+        async with self._importing:
+            router = self._router
+            if router is None:
+                router = self._router = await anyio.to_thread.run_sync(self._make)
+            return router
+
+    def _make(self) -> Router:
+        from harken.surfaces.web.page.sessions import agent_routes
+        from harken.surfaces.web.page.sources import source_routes
+        from harken.surfaces.web.page.tasks import task_routes
+
+        own = (*source_routes(self._context), *agent_routes(self._context), *task_routes(self._context))
+        return Router(routes=[*shown_routes(self._context), *own])
+
+
 def shown_routes(context: WebContext) -> list[Route]:
     """Return the routes of the page that have a part for phones, and the stream."""
+    from harken.surfaces.web.page.automation import automation_routes
+    from harken.surfaces.web.page.conversations import conversation_routes
+    from harken.surfaces.web.page.needs import need_routes
+    from harken.surfaces.web.page.panels import panel_routes
+    from harken.surfaces.web.page.timelines import page_routes, waiting_routes
+
     return [
         *event_routes(context.ticker),
         *page_routes(context),
@@ -87,7 +113,7 @@ def shown_routes(context: WebContext) -> list[Route]:
     ]
 
 
-def answering_app(routes: Sequence[BaseRoute], shell: PageShell) -> ASGIApp:
+def answering_app(routes: Sequence[BaseRoute], shell: PageShell) -> Starlette:
     """Return the application of routes, which answers errors in the words of `shell`."""
     handlers = {HTTPException: partial(_refused, shell.style), HarkenError: partial(_failed, shell.style)}
     return Starlette(routes=routes, exception_handlers=handlers)
