@@ -34,9 +34,11 @@ from typing import Final, Never
 import anyio
 import anyio.lowlevel
 
-from harken import cli
-from harken.daemon.compose import MODULE as SDK
+from harken import cli, daemon
+from harken.surfaces import mcp
+from harken.surfaces.web import page
 
+PACKAGES: Final = (cli, daemon, mcp, page)
 MAX_REQUEST_BYTES: Final = 1 << 20
 STREAMS: Final = 3
 _ARGUMENTS, _ENVIRONMENT = slice(45, 47), slice(47, 49)  # of what follows the name in /proc/PID/stat: begin and end
@@ -179,14 +181,15 @@ def open_streams() -> None:
         setattr(sys, f"__{name}__", new)
 
 
-def _commands() -> list[str]:
-    return [found.name for found in walk_packages(cli.__path__, f"{cli.__name__}.")]
+def _modules() -> list[str]:
+    """Return what commands and daemons import, on use too: children share it."""
+    return [found.name for package in PACKAGES for found in walk_packages(package.__path__, f"{package.__name__}.")]
 
 
 def main(path: str) -> None:
     """Be the server; in a child, be the command."""
     end = QuickEnd()
-    for module in ("harken.daemon.compose", SDK, *_commands()):
+    for module in _modules():
         import_module(module)
     anyio.run(anyio.lowlevel.checkpoint)  # imports what a loop needs
     gc.freeze()  # what is never written to is shared by all children
