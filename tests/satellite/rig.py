@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import queue
 import socket
 import ssl
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
+from websockets.sync.server import ServerConnection, serve
 
 from harken.config.home import Home
 from harken.config.satellite import JoinRecord, join_home
@@ -116,7 +120,7 @@ class Pair:
         return self
 
 
-def join(home: Path, main: MainDaemon, token: str, port: int) -> None:
+def join(home: Path, main: MainDaemon | FakeMain, token: str, port: int) -> None:
     """Make a home a satellite's, through the way at a port."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     record = JoinRecord(url=f"https://localhost:{port}", token=token, authority=str(main.authority), machine="buildbox")
@@ -169,3 +173,60 @@ def hook_lines(moment: str, payload: Mapping[str, object], pid: int) -> bytes:
     data = json.dumps(payload).encode()
     hello = {"harken": 1, "kind": "hook", "host": "claude-code", "moment": moment, "payload": len(data), "cwd": "/w"}
     return json.dumps(hello | {"ppid": pid, "env": {"CLAUDE_PID": str(pid)}}).encode() + b"\n" + data
+
+
+class FakeMain:
+    """What a satellite takes for its main daemon: it says and asks whatever a test wants to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority, server = write_loopback_pair(folder)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(server)
+        self._links: queue.Queue[ServerConnection] = queue.Queue()
+        self._server = serve(self._greet, "localhost", 0, ssl=context, compression=None)
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._is_over = threading.Event()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._server.socket.getsockname()[1])
+
+    def _greet(self, link: ServerConnection) -> None:
+        link.send(b'{"machine":"buildbox"}')
+        link.recv(WAIT_SECONDS)
+        self._links.put(link)
+        self._is_over.wait()
+
+    def link(self) -> ServerConnection:
+        """Return the link of a satellite that has said who it is."""
+        return self._links.get(timeout=WAIT_SECONDS)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        self._is_over.set()
+        self._server.shutdown()
+        self._thread.join()
+
+
+def take(link: ServerConnection, *kinds: int) -> tuple[int, int, bytes]:
+    """Return the next frame of these kinds: its kind, its number and its data."""
+    while True:
+        frame = link.recv(WAIT_SECONDS, decode=False)
+        kind, number = HEAD.unpack_from(frame)
+        if kind in kinds:
+            return kind, number, frame[HEAD.size :]
+
+
+def ask(link: ServerConnection, number: int, **asked: object) -> Json:
+    """Ask a satellite something; return its answer."""
+    link.send(HEAD.pack(FrameKind.ASK, number) + json.dumps(asked).encode())
+    while True:
+        _, answered, data = take(link, FrameKind.ANSWER)
+        if answered == number:
+            return json.loads(data)

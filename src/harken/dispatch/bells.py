@@ -141,6 +141,12 @@ class Bells:
         """Whether a session was told of its bell, by this daemon or an earlier one."""
         return self._path(session).exists()
 
+    def keep_newest(self, most: int) -> None:
+        """Remove the oldest of the bells of which sessions were told, where there are more than so many."""
+        if len(found := list(self._folder.glob(f"{_SESSION}*"))) > most:
+            for path in sorted(found, key=lambda each: each.stat().st_mtime_ns)[:-most]:
+                path.unlink(missing_ok=True)
+
     def watched(self) -> Iterator[str]:
         """Yield the names of the bells of which sessions were told."""
         for path in self._folder.glob(f"{_SESSION}*"):

@@ -99,6 +99,7 @@ class Host:
     session_variable: str = ""  # environment variable that holds the host's own session id
     hook_variables: tuple[str, ...] = ()  # of the environment of its hooks, told to the daemon
     server_variables: tuple[str, ...] = ()  # of the environment of its MCP servers, told to the daemon
+    wake_variables: tuple[str, ...] = ()  # of both, what only waking it needs: they never leave its machine
     keys_by_process: bool = False  # the session is the host process: its session id changes while it runs
     has_many: bool = False  # one process may have several conversations
     shares_connection: bool = False  # and one MCP connection for all of them

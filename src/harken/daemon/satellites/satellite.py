@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import ssl
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -42,7 +44,7 @@ from harken.daemon.supervisor import Supervisor
 from harken.dispatch.bells import Bells
 from harken.errors import Forbidden, HarkenError, NeedsPerson, Unavailable, UserError
 from harken.hosts.hook import Hello
-from harken.hosts.registry import host_marks, host_named, host_names
+from harken.hosts.registry import host_marks, host_named, host_names, hosts
 from harken.hosts.wake import HostWaker, WakeTarget, WakeWay
 from harken.memory import json_bytes
 from harken.model import SessionKey
@@ -66,9 +68,13 @@ SOON_SECONDS: Final = 5.0
 MAX_WORDS, MAX_WORD_CHARS = 64, 200
 MAX_PROCESSES: Final = 32
 MAX_WATCHED_BELLS: Final = 2_000
+MAX_WATCHED: Final = 2_000
 MAX_FRAME: Final = 1 << 20
 CHUNK: Final = 65_536
 PID_DIGITS: Final = 9
+MAX_ENVIRONS: Final = 2_000
+GIVEN_ID: Final = re.compile(r"d-[0-9A-Za-z_-]{4,64}")  # of a delivery
+EVERYWHERE: Final = ("HOME", "PATH")  # what waking any host may need of its environment
 PROCESS_ENDING: Final = "_PID"  # of variables by which hosts name a process
 
 _GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
@@ -106,6 +112,14 @@ async def try_link(home: Home, record: JoinRecord) -> str:
         return await _greeting(socket, record)
 
 
+@dataclass(frozen=True, slots=True)
+class _WakeEnvironment:
+    """What a host's process had in its environment that waking it needs."""
+
+    identity: str
+    variables: Mapping[str, str]
+
+
 class Satellite:
     """The local side."""
 
@@ -129,6 +143,8 @@ class Satellite:
         marks = {MARK, *(name for each in known for name in (*each.variables, each.session, each.process))}
         self._marks = tuple(sorted(filter(None, marks)))
         self._hosts = frozenset(host_names())
+        self._kept_here = frozenset({*EVERYWHERE, *(name for each in hosts().values() for name in each.wake_variables)})
+        self._environs: dict[int, _WakeEnvironment] = {}  # of processes that are hosts, perhaps
 
     def run_of(self, pid: int) -> str:
         """Return the run that a process belongs to; empty when none."""
@@ -202,6 +218,7 @@ class Satellite:
                 await refuse(stream, self._problem)
             return
         facts = await anyio.to_thread.run_sync(self._facts_of, hello, origin)
+        hello = self._keep_environment(hello, facts)
         try:
             # A session that begins is given what one before it was told, and cannot have read.
             await self._tell_gone(link)
@@ -235,8 +252,7 @@ class Satellite:
         pid = origin.pid or hello.pid
         above = ancestors(pid)
         pids = (pid, *(above or ())) if pid > 0 else ()
-        named = [int(value) for name, value in hello.env.items() if name.endswith(PROCESS_ENDING) and _is_number(value)]
-        wanted = islice(dict.fromkeys((*pids, hello.pid, hello.ppid, *named)), MAX_PROCESSES)
+        wanted = islice(dict.fromkeys((hello.ppid, hello.pid, *_named_processes(hello), *pids)), MAX_PROCESSES)
         environ = {**hello.env, **environment_of(pid)}
         return OriginFacts(
             pids=pids,
@@ -246,6 +262,29 @@ class Satellite:
             is_clear=above is not None,
         )
 
+    def _keep_environment(self, hello: Hello, facts: OriginFacts) -> Hello:
+        """Keep what a host's processes were told of it; return the hello without what only waking it needs."""
+        own = [pid for pid in (hello.ppid, *_named_processes(hello)) if pid in facts.processes]
+        above = [pid for pid in facts.pids[1:] if pid in facts.processes and pid not in own]
+        for pid in (*own, *above) if hello.env else ():
+            identity, before = facts.processes[pid].identity, self._environs.get(pid)
+            same = before.variables if before is not None and before.identity == identity else {}
+            # An agent that another one started says nothing of that one.
+            both = {**same, **hello.env} if pid in own else {**hello.env, **same}
+            self._environs.pop(pid, None)
+            self._environs[pid] = _WakeEnvironment(identity, both)
+        while len(self._environs) > MAX_ENVIRONS:
+            del self._environs[next(iter(self._environs))]
+        told = {name: value for name, value in hello.env.items() if name not in self._kept_here}
+        return replace(hello, env=told)
+
+    def _target(self, asked: Mapping[str, Any]) -> WakeTarget:
+        """Return a conversation that the main daemon names: what its host is started and found with is known here."""
+        target = msgspec.convert(asked["target"], WakeTarget)
+        kept = self._environs.get(target.pid)
+        is_same = kept is not None and is_alive(target.pid, kept.identity) is not False
+        return replace(target, env=kept.variables if kept is not None and is_same else {})
+
     # -- what the main daemon says and asks -------------------------------------------------------------------
 
     def _told(self, said: Mapping[str, Any]) -> None:
@@ -253,9 +292,11 @@ class Satellite:
             if "bells" in said:
                 self._ring(msgspec.convert(said["bells"], list[str]))
             if "watch" in said:
-                self._watch = msgspec.convert(said["watch"], list[tuple[int, str]])
+                self._watch = msgspec.convert(said["watch"], list[tuple[int, str]])[:MAX_WATCHED]
             if "ring" in said:
-                self._bells.ring_session(SessionKey(msgspec.convert(said["ring"], str)))
+                session = SessionKey(msgspec.convert(said["ring"], str))
+                if self._bells.is_watched(session):
+                    self._bells.ring_session(session)
         except (msgspec.ValidationError, OSError, ValueError) as exc:
             _log.warning("what the main daemon says cannot be done: %s", exc)
 
@@ -281,24 +322,26 @@ class Satellite:
     async def _done(self, asked: Mapping[str, Any]) -> Mapping[str, object]:
         match asked.get("do"):
             case "bell":
-                return {"path": str(self._bells.path(SessionKey(str(asked["session"]))))}
+                path = self._bells.path(SessionKey(str(asked["session"])))
+                self._bells.keep_newest(MAX_WATCHED_BELLS)
+                return {"path": str(path)}
             case "record":
                 return {"proven": await _recorded(asked)}
             case "ways":
                 return {"ways": [_way_facts(each) for each in self._ways(asked)]}
             case "hindrance":
                 way = self._way(asked)
-                return {"hindrance": await way.hindrance(_target(asked)) if way and way.hindrance else ""}
+                return {"hindrance": await way.hindrance(self._target(asked)) if way and way.hindrance else ""}
             case "wake":
                 way = self._way(asked)
-                return {"taken": await way.send(_target(asked), str(asked["text"])) if way else False}
+                return {"taken": await way.send(self._target(asked), str(asked["text"])) if way else False}
         raise KeyError("do")
 
     def _ways(self, asked: Mapping[str, Any]) -> Sequence[WakeWay]:
         host = host_named(str(asked["host"]))
         if host.waker is None:
             return ()
-        return self._host_wakers.setdefault(host.name, host.waker()()).ways(_target(asked))
+        return self._host_wakers.setdefault(host.name, host.waker()()).ways(self._target(asked))
 
     def _way(self, asked: Mapping[str, Any]) -> WakeWay | None:
         return next((each for each in self._ways(asked) if each.surface == asked["surface"]), None)
@@ -330,12 +373,14 @@ async def _pass_on(source: ByteStream, to: ByteStream) -> None:
 
 async def _recorded(asked: Mapping[str, Any]) -> Collection[str]:
     reader = host_named(str(asked["host"])).transcript
-    ids = msgspec.convert(asked["ids"], list[str])
+    # Of no file it is told whether it holds anything else.
+    ids = [each for each in msgspec.convert(asked["ids"], list[str]) if GIVEN_ID.fullmatch(each)]
     return sorted(await proven_by(reader(), str(asked["path"]), ids)) if reader is not None else ()
 
 
-def _target(asked: Mapping[str, Any]) -> WakeTarget:
-    return msgspec.convert(asked["target"], WakeTarget)
+def _named_processes(hello: Hello) -> Sequence[int]:
+    """Return the processes that variables of a host name."""
+    return [int(value) for name, value in hello.env.items() if name.endswith(PROCESS_ENDING) and _is_number(value)]
 
 
 def _way_facts(way: WakeWay) -> Mapping[str, object]:

@@ -23,6 +23,7 @@ HOST: Final = Host(
     session_variable="CODEX_THREAD_ID",
     hook_variables=("CODEX_HOME", "CODEX_THREAD_ID"),
     server_variables=("CODEX_THREAD_ID",),
+    wake_variables=("CODEX_HOME",),
     has_many=True,
     one_shot_words=frozenset({"exec", "e", "review"}),
     lasting_words=frozenset({"app-server"}),

@@ -29,6 +29,7 @@ HOST: Final = Host(
         "QWEN_CODE_MESSAGING_TOKEN",
     ),
     server_variables=("QWEN_CODE_SESSION_ID", "QWEN_CODE_MESSAGING_SOCKET", "QWEN_CODE_MESSAGING_TOKEN"),
+    wake_variables=("QWEN_CODE_MESSAGING_SOCKET", "QWEN_CODE_MESSAGING_TOKEN"),
     one_shot_words=frozenset({"-p", "--prompt"}),
     lasting_words=frozenset({"stream-json", "--acp", "serve"}),
     reports_interrupts=True,

@@ -20,6 +20,7 @@ HOST: Final = Host(
     ),
     session_variable="MAGPIE_SESSION",
     hook_variables=("MAGPIE_SESSION", "MAGPIE_INBOX"),
+    wake_variables=("MAGPIE_INBOX",),
     server_variables=("MAGPIE_SESSION",),
     one_shot_words=frozenset({"--headless"}),
     result_bytes=20_000,
