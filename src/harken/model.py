@@ -32,6 +32,7 @@ INBOX = Mailbox("inbox")
 REPLIES = Mailbox("replies")  # what agents answered to the person: read by people only
 OUTBOX = Mailbox("outbox")  # never holds messages: named when the change feed rings for a new reply
 APPROVALS = Mailbox("approvals")  # never holds messages: named when the change feed rings for an approval
+SCHEDULE = Mailbox("schedule")  # never holds messages: named when the change feed rings for a scheduled one
 WATCH = Consumer("watch")
 RULES = Consumer("rules")  # answers for runs; it reads no mailbox of its own, and has no cursor
 NOT_AGENTS = (WATCH, RULES)  # every other consumer is an agent
@@ -202,6 +203,7 @@ class NewMessage:
     is_answer: bool = False
     dedup_key: bytes | None = None  # None: always new
     refers_key: bytes | None = None  # dedup key of the message it refers to
+    promised_id: MessageId | None = None  # that its sender was told when it was scheduled; None: a new one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +234,33 @@ class Message:
         """How many characters its text had when it came, if not all of them were kept."""
         said = self.meta.get(CUT_FROM, "")
         return int(said) if said.isascii() and said.isdigit() else None
+
+
+class Occasion(StrEnum):
+    """What a scheduled message waits for, beside its time."""
+
+    TIME = "time"  # nothing else
+    IDLE = "idle"  # a session reads its mailbox, and none of them is in a turn
+    TURN = "turn"  # the turns that were going on when it was accepted have ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When a message enters its mailbox: not before a time, and at an occasion."""
+
+    due_at: datetime | None = None
+    occasion: Occasion = Occasion.TIME
+    turns: Mapping[SessionKey, str] = field(default_factory=dict[SessionKey, str])  # that have to end, by session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledMessage:
+    """A message that was accepted and is not in its mailbox yet: its `seq` is 0. Its sender may withdraw it."""
+
+    message: Message
+    schedule: Schedule
+    withdrawn_by: str = ""
+    withdrawn_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ from tests.contracts.store_journal import JournalSuite, RestartSuite, RetentionS
 from tests.contracts.store_messages import AppendConcurrencySuite, AppendSuite, FindSuite, SearchSuite
 from tests.contracts.store_model import Machine
 from tests.contracts.store_replies import AccessSuite, ReplySuite
+from tests.contracts.store_schedule import ScheduleSuite
 from tests.contracts.store_subscriptions import SubscriptionSuite
 from tests.contracts.store_suite import Backend, Journal
 from tests.contracts.store_tokens import TokenSuite
@@ -121,6 +122,7 @@ class StoreContract:
     TestTaskMail = TaskMailSuite
     TestToken = TokenSuite
     TestSubscription = SubscriptionSuite
+    TestSchedule = ScheduleSuite
     TestTimeline = TimelineSuite
     TestBelonging = BelongingSuite
     TestUnseen = UnseenSuite

@@ -13,7 +13,20 @@ from typing import Any
 
 import pytest
 
-from harken.model import INBOX, WATCH, ApprovalChoice, Consumer, Mailbox, SenderRule, Task, TaskId, Trust
+from harken.model import (
+    INBOX,
+    WATCH,
+    ApprovalChoice,
+    Consumer,
+    Mailbox,
+    Occasion,
+    Schedule,
+    SenderRule,
+    SessionKey,
+    Task,
+    TaskId,
+    Trust,
+)
 from harken.store.contract import Store
 from harken.store.contract.conversations import ConversationState, Triage
 from harken.store.contract.messages import Checkpoint
@@ -60,6 +73,7 @@ TABLES = {
     "actions": "SELECT n, id, rule, mode, message, state, created_at, decided_by, reason, run FROM actions",
     "runs": "SELECT n, id, action, rule, message, agent, state, started_at, ended_at, exit_code, reason FROM runs",
     "approvals": "SELECT * FROM approvals",
+    "scheduled": "SELECT * FROM scheduled",
     "events": "SELECT * FROM events",
     "channels": "SELECT * FROM channels",
     "conversations": "SELECT * FROM conversations",
@@ -121,9 +135,21 @@ async def approve(store: Store, clock: FakeClock) -> None:
     await store.approvals.ask(request_of("open"), PATIENCE)
 
 
+async def plan(store: Store, clock: FakeClock) -> None:
+    """Let messages wait for their time, enter their mailbox and be withdrawn."""
+    times = [Schedule(due_at=clock.now() + timedelta(hours=n)) for n in range(1, 4)]
+    added = [await store.schedule.add(new_message(f"{n}", key=b"s%d" % n), time) for n, time in enumerate(times)]
+    turn = Schedule(occasion=Occasion.TURN, turns={SessionKey("s1"): "t1"})
+    await store.schedule.add(replace(new_message("text"), meta={"a": "b"}, author=WATCH), turn)
+    clock.advance(3600)
+    await store.schedule.release([added[0].message.id])
+    await store.schedule.withdraw(added[1].message.id, "owner")
+
+
 async def decide(store: Store, clock: FakeClock) -> None:
-    """Let people decide about senders, mutes, tasks, rules and approvals."""
+    """Let people decide about senders, mutes, tasks, rules, approvals and what is said later."""
     await approve(store, clock)
+    await plan(store, clock)
     await store.people.set_sender(SenderRule("mail", "eve@example.org", Trust.KNOWN))
     await store.people.set_sender(SenderRule("mail", "tom@example.org", Trust.UNKNOWN))
     await store.people.forget_sender("mail", "tom@example.org")
@@ -196,7 +222,7 @@ async def test_rebuilt_database_goes_on(tmp_path: Path) -> None:
         assert not known.is_new
         last = await store.events.last()
         [new] = await store.messages.append([new_message("new")])
-        assert (new.message.seq, await store.events.last()) == (8, last + 1)
+        assert (new.message.seq, await store.events.last()) == (9, last + 1)
         identity = await store.health.identity()
         assert str(identity) == "abc.2"
 
@@ -293,6 +319,6 @@ async def test_line_of_the_version_before_gives_what_it_has(tmp_path: Path) -> N
     assert report.earlier_lines == len(lines)
     assert (report.replies_without_text, report.tasks_without_folder) == (2, 3)
     assert [row[4] for row in rows(target, "outbox")] == ["sent"]
-    assert len(rows(target, "messages")) == 8
+    assert len(rows(target, "messages")) == 9
     assert rows(target, "dedup") == []
     assert Consumer(AGENT) in {row[0] for row in rows(target, "cursors")}

@@ -33,7 +33,7 @@ from harken.store.contract.deliveries import DeliveryStore
 from harken.store.contract.events import EventStore
 from harken.store.contract.health import DaemonStore, HealthStore
 from harken.store.contract.leases import LeaseStore
-from harken.store.contract.messages import CheckpointStore, MessageStore
+from harken.store.contract.messages import CheckpointStore, MessageStore, ScheduleStore
 from harken.store.contract.outbox import OutboxStore, SubscriptionStore
 from harken.store.contract.people import PeopleStore
 from harken.store.contract.questions import QuestionStore
@@ -53,6 +53,7 @@ class Changes(Protocol):
 
         It gets the mailboxes in which something can be offered now: they grew, or a lease was ended. A new reply
         rings for `OUTBOX`, what changes about rules, actions and runs for `ACTIONS`, about an approval for `APPROVALS`,
+        about a scheduled message for `SCHEDULE`,
         a lease that was given back for `LEASES`. `wake` must be quick and not raise. A ring may be spurious, never
         missing.
         """
@@ -70,6 +71,11 @@ class Store(Protocol):
     @property
     def messages(self) -> MessageStore:
         """Everything that was accepted, in order."""
+        ...
+
+    @property
+    def schedule(self) -> ScheduleStore:
+        """Messages that wait for their time."""
         ...
 
     @property

@@ -12,11 +12,17 @@ from harken.model import (
     Message,
     MessageId,
     NewMessage,
+    Schedule,
+    ScheduledMessage,
 )
 
 MAX_READ_CHARS = 64_000_000
 """What gives a list of messages or events ends with the one that brings their texts to this, however many were asked
 for: memory is not bounded by a count."""
+
+
+MAX_SCHEDULED = 1_000
+"""How many messages may wait for their time; of those that were withdrawn as many are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,45 @@ class MessageStore(Protocol):
 
     async def referring(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[Message]]:
         """Return the newest of what refers to each of some messages (edits, deletions, answers), oldest first."""
+        ...
+
+
+class ScheduleStore(Protocol):
+    """Messages that were accepted and enter their mailbox later. Until then no reader, count or cursor has them.
+
+    Every step journals `scheduled` with its `change`: accepted or withdrawn; the message itself is in the line for a
+    recovery alone. Changes ring for `SCHEDULE`.
+    """
+
+    async def add(self, message: NewMessage, when: Schedule) -> AppendResult:
+        """Accept a message: its id is the one that it will have, and its `seq` is 0.
+
+        A known `dedup_key` is treated as `MessageStore.append` treats it, and this one's is taken from now on. Raises
+        `Forbidden` when `MAX_SCHEDULED` wait.
+        """
+        ...
+
+    async def get(self, ref: str) -> ScheduledMessage:
+        """Return one that waits or was withdrawn, by id or a unique beginning of it.
+
+        Raises `NotFound`, also for one that has entered its mailbox, and `UserError` when a beginning fits several.
+        """
+        ...
+
+    async def list(self, mailbox: str = "", *, limit: int = MAX_SCHEDULED) -> Sequence[ScheduledMessage]:
+        """Return those that wait, in one mailbox or all: the next due first, then those without a time."""
+        ...
+
+    async def release(self, ids: Collection[MessageId]) -> Sequence[Message]:
+        """Let those of some messages that wait enter their mailboxes now, in the order of `list`; return them.
+
+        What follows is what follows from `MessageStore.append`. Each enters once, however often and by how many daemons
+        it is released.
+        """
+        ...
+
+    async def withdraw(self, message: MessageId, by: str) -> ScheduledMessage:
+        """Let one that waits never enter its mailbox. Idempotent. Raises `NotFound` as `get` does."""
         ...
 
 

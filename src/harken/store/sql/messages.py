@@ -1,7 +1,10 @@
-"""Messages: appending them in order and finding them again; and how far each feed has come.
+"""Messages: appending them in order, now or later, and finding them again; and how far each feed has come.
 
 The full-text index is filled behind accepting and asked newest first: ranking by relevance over a common word costs
 seconds at a million messages, newest first costs microseconds and is what people look for in an inbox.
+
+Scheduled messages have a table of their own, so that counts, cursors, offers and bells need not leave them out. When
+one is released, the transaction that removes its row appends the message, with the id that its sender was told.
 """
 
 from __future__ import annotations
@@ -10,12 +13,16 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from harken.errors import Conflict, NotFound, UserError
+import msgspec
+
+from harken.errors import Conflict, Forbidden, NotFound, UserError
 from harken.model import (
     INBOX,
+    SCHEDULE,
     TASK,
     WATCH,
     Mailbox,
@@ -23,9 +30,13 @@ from harken.model import (
     MessageId,
     MessageKind,
     NewMessage,
+    Schedule,
+    ScheduledMessage,
     fresh_id,
+    timestamp,
 )
-from harken.store.contract.messages import AppendResult, Checkpoint, Filter
+from harken.store.contract.events import RECOVERY
+from harken.store.contract.messages import MAX_SCHEDULED, AppendResult, Checkpoint, Filter
 from harken.store.sql import conversations
 from harken.store.sql.offers import own
 from harken.store.sql.questions import note_appended
@@ -44,7 +55,10 @@ from harken.store.sql.transaction import (
     Transaction,
     encode_json,
     for_rows,
+    from_micros,
     from_row,
+    optional_micros,
+    optional_moment,
     parameters,
     row_of,
     within_memory,
@@ -140,7 +154,7 @@ class _Batch:
 
     def store(self, messages: Sequence[NewMessage], ends: Mapping[int, Checkpoint]) -> list[AppendResult]:
         """Take messages in, or recognise them. `ends` are the checkpoints, by how many of the messages precede them."""
-        ids = [fresh_id("m-") for _ in messages]
+        ids = [new.promised_id or fresh_id("m-") for new in messages]
         self._ids = frozenset(ids)
         known = self._take_keys(messages, ids)
         self._take_heads(Counter(new.mailbox for own_id, new in zip(ids, messages, strict=True) if own_id not in known))
@@ -165,7 +179,7 @@ class _Batch:
 
     def _add(self, new: NewMessage, own_id: str) -> Message:
         seq = self._heads[new.mailbox] = self._heads[new.mailbox] + 1
-        message = self._new[own_id] = _stored(self._tx, new, own_id, seq, self._referred(new, own_id))
+        message = self._new[own_id] = as_stored(new, own_id, seq, self._referred(new, own_id), self._tx.now)
         self._needed[own_id] = _needed(new)
         return message
 
@@ -203,7 +217,7 @@ class _Batch:
         if message_id in self._new:
             return self._new[message_id]
         row = self._tx.execute(BY_ID, (message_id,)).fetchone()
-        return from_row(row) if row else replace(_stored(self._tx, new, message_id, 0, None), text="")
+        return from_row(row) if row else replace(as_stored(new, message_id, 0, None, self._tx.now), text="")
 
     def _referred(self, new: NewMessage, own_id: str) -> str | None:
         if new.refers_key is None:
@@ -229,12 +243,13 @@ def _needed(new: NewMessage) -> dict[str, object]:
     return needed
 
 
-def _stored(tx: Transaction, new: NewMessage, message_id: str, seq: int, refers_to: str | None) -> Message:
+def as_stored(new: NewMessage, message_id: str, seq: int, refers_to: str | None, now: datetime) -> Message:
+    """Return a message as it is stored in its place."""
     return Message(
         id=MessageId(message_id),
         mailbox=new.mailbox,
         seq=seq,
-        received_at=tx.now,
+        received_at=now,
         source=new.source,
         sender=new.sender,
         text=new.text,
@@ -422,3 +437,150 @@ def is_behind(connection: SqlConnection) -> bool:
 def lag(connection: SqlConnection) -> int:
     """Return how many messages are not searchable yet."""
     return int(connection.execute(LAG).fetchone()[0])
+
+
+_SCHEDULED = "SELECT id, message, accepted_at, due_at, occasion, turns, withdrawn_by, withdrawn_at FROM scheduled"
+SCHEDULE_INSERT = """
+INSERT INTO scheduled (id, mailbox, message, accepted_at, due_at, occasion, turns) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO NOTHING
+"""
+SCHEDULED_ID = f"{_SCHEDULED} WHERE id = ?"
+SCHEDULED_BEGINNING = f"{_SCHEDULED} WHERE id >= ? AND id < ? LIMIT 2"
+SCHEDULED_WAITING = f"""
+{_SCHEDULED} WHERE withdrawn_at IS NULL AND (? = '' OR mailbox = ?) ORDER BY due_at IS NULL, due_at, n LIMIT ?
+"""
+SCHEDULED_COUNT = "SELECT count(*) FROM scheduled WHERE withdrawn_at IS NULL"
+SCHEDULED_WITHDRAW = "UPDATE scheduled SET withdrawn_by = ?, withdrawn_at = ? WHERE id = ? AND withdrawn_at IS NULL"
+SCHEDULED_TAKE = "DELETE FROM scheduled WHERE id = ? AND withdrawn_at IS NULL"
+SCHEDULED_FORGET = "DELETE FROM scheduled WHERE id = ?"
+WITHDRAWN_FORGET = """
+DELETE FROM scheduled WHERE withdrawn_at IS NOT NULL AND n <= (
+    SELECT n FROM scheduled WHERE withdrawn_at IS NOT NULL ORDER BY n DESC LIMIT 1 OFFSET ?)
+"""
+_SCHEDULED_HINT: Final = "See what waits for its time with: harken list"
+
+
+def schedule(tx: Transaction, new: NewMessage, when: Schedule) -> AppendResult:
+    """Accept a message."""
+    own_id = MessageId(fresh_id("m-"))
+    if new.dedup_key is not None and not tx.execute(ADD_KEYS[1], (new.dedup_key, own_id)).rowcount:
+        first = MessageId(str(tx.execute(FIND_KEY, (new.dedup_key,)).fetchone()[0]))
+        return AppendResult(_known_message(tx, new, first), is_new=False)
+    if int(tx.execute(SCHEDULED_COUNT).fetchone()[0]) >= MAX_SCHEDULED:
+        raise Forbidden(f"{MAX_SCHEDULED} messages wait for their time already.", "Withdraw one: harken unsend ID")
+    insert_scheduled(tx, own_id, new, when)
+    needed = {"message": msgspec.to_builtins(new), "schedule": msgspec.to_builtins(when)}
+    message = as_stored(new, own_id, 0, None, tx.now)
+    _note_scheduled(tx, ScheduledMessage(message=message, schedule=when), "accepted", new.sender.id, {RECOVERY: needed})
+    return AppendResult(message, is_new=True)
+
+
+def insert_scheduled(tx: Transaction, message: MessageId, new: NewMessage, schedule: Schedule) -> None:
+    """Store the row of a scheduled message."""
+    text, turns = msgspec.json.encode(new).decode(), encode_json(dict(schedule.turns))
+    when = (optional_micros(schedule.due_at), schedule.occasion.value, turns)
+    tx.execute(SCHEDULE_INSERT, (message, new.mailbox, text, tx.now_micros, *when))
+
+
+def find_scheduled(connection: SqlConnection, ref: str) -> ScheduledMessage:
+    """Return the scheduled message that a reference names."""
+    row = connection.execute(SCHEDULED_ID, (ref,)).fetchone()
+    if row is None and _ID_BEGINNING.fullmatch(ref):
+        rows = connection.execute(SCHEDULED_BEGINNING, (ref, ref + "~")).fetchall()
+        if len(rows) > 1:
+            raise UserError(f"More than one message id begins with {ref[:80]!r}.", "Give more of the id.")
+        row = rows[0] if rows else None
+    if row is None:
+        raise NotFound(f"No message {ref[:80]!r} waits for its time.", _SCHEDULED_HINT)
+    return _scheduled_from(row)
+
+
+def scheduled(connection: SqlConnection, mailbox: str, limit: int) -> list[ScheduledMessage]:
+    """Return those that wait, the next due first."""
+    return [_scheduled_from(row) for row in connection.execute(SCHEDULED_WAITING, (mailbox, mailbox, limit))]
+
+
+def release(tx: Transaction, ids: Collection[MessageId]) -> list[Message]:
+    """Let some enter their mailboxes."""
+    rows = [row for row in tx.execute(SCHEDULED_WAITING, ("", "", MAX_SCHEDULED)).fetchall() if row[0] in ids]
+    # A recovery may know of a message and its row: what is in a mailbox does not enter again.
+    taken = [row for row in rows if tx.execute(SCHEDULED_TAKE, (row[0],)).rowcount]
+    new = [
+        replace(_new_of(row), promised_id=MessageId(row[0]))
+        for row in taken
+        if not tx.execute(BY_ID, (row[0],)).fetchone()
+    ]
+    if taken:
+        tx.grown.add(SCHEDULE)
+    if not new:
+        return []
+    [stored] = append(tx, [AppendRequest(new)])
+    return [each.message for each in stored]
+
+
+def withdraw(tx: Transaction, message: MessageId, by: str) -> ScheduledMessage:
+    """Let one never enter its mailbox."""
+    if tx.execute(SCHEDULED_WITHDRAW, (by, tx.now_micros, message)).rowcount:
+        _note_scheduled(tx, find_scheduled(tx.connection, message), "withdrawn", by, {})
+        tx.execute(WITHDRAWN_FORGET, (MAX_SCHEDULED,))
+    return find_scheduled(tx.connection, message)
+
+
+def _known_message(tx: Transaction, new: NewMessage, first: MessageId) -> Message:
+    """Return the message that has the key already; a stub with its id when it is gone."""
+    if row := tx.execute(BY_ID, (first,)).fetchone():
+        return from_row(row)
+    if row := tx.execute(SCHEDULED_ID, (first,)).fetchone():
+        return _scheduled_from(row).message
+    return replace(as_stored(new, first, 0, None, tx.now), text="")
+
+
+def _note_scheduled(tx: Transaction, about: ScheduledMessage, change: str, by: str, more: dict[str, object]) -> None:
+    tx.grown.add(SCHEDULE)
+    schedule, message = about.schedule, about.message
+    due_at = timestamp(schedule.due_at) if schedule.due_at else None
+    said = {"message_id": message.id, "change": change, "mailbox": message.mailbox, "by": by}
+    tx.note("scheduled", {**said, "due_at": due_at, "occasion": schedule.occasion.value, **more})
+
+
+def _new_of(row: Sequence[Any]) -> NewMessage:
+    return msgspec.json.decode(row[1], type=NewMessage)
+
+
+def _scheduled_from(row: Sequence[Any]) -> ScheduledMessage:
+    turns = msgspec.json.decode(row[5], type=dict[str, str])
+    schedule = {"due_at": optional_moment(row[3]), "occasion": row[4], "turns": turns}
+    return ScheduledMessage(
+        message=as_stored(_new_of(row), row[0], 0, None, from_micros(row[2])),
+        schedule=msgspec.convert(schedule, Schedule),
+        withdrawn_by=row[6],
+        withdrawn_at=optional_moment(row[7]),
+    )
+
+
+class SqlSchedule:
+    """The contract of `ScheduleStore`."""
+
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def add(self, message: NewMessage, when: Schedule) -> AppendResult:
+        """Accept a message that enters its mailbox later."""
+        return await self._writer.run(lambda tx: schedule(tx, message, when))
+
+    async def get(self, ref: str) -> ScheduledMessage:
+        """Return one that waits or was withdrawn."""
+        return await self._readers.run(lambda db: find_scheduled(db, ref))
+
+    async def list(self, mailbox: str = "", *, limit: int = MAX_SCHEDULED) -> Sequence[ScheduledMessage]:
+        """Return those that wait."""
+        return await self._readers.run(lambda db: scheduled(db, mailbox, limit))
+
+    async def release(self, ids: Collection[MessageId]) -> Sequence[Message]:
+        """Let some enter their mailboxes."""
+        return await self._writer.run(lambda tx: release(tx, ids))
+
+    async def withdraw(self, message: MessageId, by: str) -> ScheduledMessage:
+        """Let one never enter its mailbox."""
+        return await self._writer.run(lambda tx: withdraw(tx, message, by))

@@ -19,7 +19,7 @@ from harken.store.sql.conversations import SqlConversations
 from harken.store.sql.deliveries import SqlDeliveries, release_gone
 from harken.store.sql.events import SqlEvents, identity_of
 from harken.store.sql.leases import SqlLeases
-from harken.store.sql.messages import SqlCheckpoints, SqlMessages, TextIndex, lag
+from harken.store.sql.messages import SqlCheckpoints, SqlMessages, SqlSchedule, TextIndex, lag
 from harken.store.sql.offers import WaitingReaders
 from harken.store.sql.outbox import SqlOutbox, SqlSubscriptions
 from harken.store.sql.people import SqlPeople
@@ -81,6 +81,7 @@ class SqlStore:
         self.tokens = SqlTokens(writer, readers)
         self.events = SqlEvents(writer, readers, holder)
         self.subscriptions = SqlSubscriptions(writer, readers)
+        self.schedule = SqlSchedule(writer, readers)
         self.timeline = SqlTimeline(writer, readers)
         self.retention = SqlRetention(writer, readers, clock, texts)
         self.leases = SqlLeases(writer, readers)

@@ -33,7 +33,9 @@ from harken.model import (
     Message,
     MessageId,
     MessageKind,
+    NewMessage,
     Priority,
+    Schedule,
     Sender,
     TaskId,
     Trust,
@@ -258,8 +260,8 @@ class Rebuild:
                 _sort(tx, said)
             case "judged" | "action" | "run" | "paused" | "resumed" | "rules":
                 _react(tx, said)
-            case "approval":
-                _approve(tx, said)
+            case "approval" | "scheduled" as kind:
+                (_approve if kind == "approval" else _schedule)(tx, said)
             case "pruned":
                 self._absent += _prune(tx, said)
             case _:
@@ -273,6 +275,7 @@ class Rebuild:
         message = message_of(record, needed.get("upstream_id", ""))
         if tx.execute(TAKEN, (message.id, message.mailbox, message.seq)).fetchone() is None:
             store_message(tx, message)
+        tx.execute(messages.SCHEDULED_FORGET, (message.id,))
         if "key" in needed:
             tx.execute(messages.ADD_KEYS[1], (bytes.fromhex(needed["key"]), message.id))
         if "checkpoint" in needed:
@@ -477,6 +480,18 @@ def _approve(tx: Transaction, said: Mapping[str, Any]) -> None:
     else:
         found = replace(found, state=ApprovalState(change), ended_at=at, because=_text(said["because"]))
     approvals.update(tx, found)
+
+
+def _schedule(tx: Transaction, said: Mapping[str, Any]) -> None:
+    message = MessageId(_text(said["message_id"]))
+    if said["change"] == "withdrawn":
+        tx.execute(messages.SCHEDULED_WITHDRAW, (_text(said["by"]), tx.now_micros, message))
+        return
+    needed = said[RECOVERY]
+    new = msgspec.convert(needed["message"], NewMessage)
+    messages.insert_scheduled(tx, message, new, msgspec.convert(needed["schedule"], Schedule))
+    if new.dedup_key is not None:
+        tx.execute(messages.ADD_KEYS[1], (new.dedup_key, message))
 
 
 def _judge(tx: Transaction, said: Mapping[str, Any]) -> None:

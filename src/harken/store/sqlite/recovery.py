@@ -168,6 +168,7 @@ NUMBERED: Final[Mapping[str, str]] = {
     "actions": "n",
     "runs": "n",
     "approvals": "n",
+    "scheduled": "n",
     "events": "n",
 }
 KEYED: Final[Mapping[str, str]] = {
@@ -190,7 +191,7 @@ KEYED: Final[Mapping[str, str]] = {
 }
 ADDED: Final = (
     *("dedup", "checkpoints", "cursors", "senders", "mutes", "task_links", "rule_windows", "rule_counts"),
-    *("tasks", "actions", "runs", "approvals", "put_away"),
+    *("tasks", "actions", "runs", "approvals", "put_away", "scheduled"),
 )
 OF_MESSAGES: Final = ("deliveries", "outbox", "questions", "verdicts")
 _NUMBERS: Final = frozenset(NUMBERED.items())
