@@ -32,7 +32,7 @@ from harken.dispatch.outbox import Outbox
 from harken.errors import HarkenError
 from harken.hosts.host import GENERIC
 from harken.inbox.access import TokenRequest, TokenState
-from harken.inbox.caller import Caller, Role
+from harken.inbox.caller import Caller, DeliveryTime, Role
 from harken.inbox.channels import Channels
 from harken.inbox.tasks import NewTask
 from harken.ingest.policy import IngestPolicy
@@ -299,6 +299,13 @@ async def play_verbs(scene: Scene) -> None:
     scene.taken["piece"] = ({}, await scene.verb("read", ref="#1", offset=4, limit=5))
 
 
+async def play_later(scene: Scene) -> None:
+    """Send a message that is to be delivered later, and withdraw it."""
+    timing, owner = DeliveryTime(at="in 2h"), Caller(role=Role.OWNER)
+    later = await scene.daemon.inbox.send_at(timing, owner, "time to go home", upstream_id="later-1")
+    await scene.verb("unsend", ref=later.message.id)
+
+
 async def play_channel_verbs(scene: Scene) -> None:
     """Run every verb of channels once, after a server has announced something."""
     for number in (17, 18):
@@ -309,6 +316,7 @@ async def play_channel_verbs(scene: Scene) -> None:
     await scene.verb("channel_inject", channel="deploys", key="inject-1")
     await scene.verb("channel_ack", channel="deploys")
     await scene.verb("channel_clear", channel="deploys")
+    await play_later(scene)
 
 
 async def play_question_verbs(scene: Scene) -> None:
@@ -469,6 +477,7 @@ async def play_events(scene: Scene) -> Sequence[Event]:
     await play_subscription(scene, made)
     scene.clock.advance(86_400)
     await inbox.send(owner, "a day later", upstream_id="note-2")
+    await inbox.send_at(DeliveryTime(at="in 2h"), owner, "time to go home", upstream_id="note-3")
     # Read before retention: a message that is deleted is gone from its event too.
     events = await store.events.after(0, 1_000)
     for _ in range(2):

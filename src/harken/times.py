@@ -1,4 +1,4 @@
-"""Times as people write them: how long (`90s`, `1h30m`, `7d`), and when (`-2h`, `14:00`, `2026-01-05T09:00`).
+"""Times as people write them: how long (`90s`, `1h30m`, `7d`), and when (`-2h`, `in 2h`, `14:00`, `2026-01-05T09:00`).
 
 Pure. One grammar for settings, commands and what shows them. Rules alone have another, in `rules/fields.py`, because
 their file has the durations of the program that it comes from.
@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 LENGTHS: Final = "90s, 30m, 1h30m, 7d"
+COMING: Final = "18:00, in 2h, tomorrow 9:00, 2026-01-05T09:00"
 MOMENTS: Final = "14:00, -2h, yesterday 14:00, 2026-01-05T09:00"
 
 _HOURS_OF_A_DAY: Final = 24
@@ -55,6 +56,8 @@ def parse_moment(text: str, now: datetime) -> datetime:
     try:
         if words.startswith("-"):
             return now - parse_duration(words.removeprefix("-").lstrip())
+        if words.startswith("in "):
+            return now + parse_duration(words.removeprefix("in "))
         if found := _DAY.fullmatch(words):
             day = now.date() + timedelta(days={"yesterday": -1, "tomorrow": 1}.get(found[1] or "", 0))
             clock = found[2] or found[3] or ("09:00" if found[1] == "tomorrow" else "00:00")  # people mean the morning
@@ -65,3 +68,9 @@ def parse_moment(text: str, now: datetime) -> datetime:
         return moment.astimezone()
     except (OverflowError, OSError) as exc:
         raise ValueError("not a time") from exc
+
+
+def format_moment(moment: datetime, now: datetime) -> str:
+    """Return a time as people here say it: the hour, with the day unless that is today."""
+    here, today = moment.astimezone(), now.astimezone()
+    return f"{here:%H:%M}" if here.date() == today.date() else f"{here:%Y-%m-%d %H:%M}"

@@ -164,7 +164,7 @@ def test_an_empty_list_says_so_on_stderr_only(rig: Rig) -> None:
     """A pipe gets nothing, a person a sentence."""
     done = rig.run("list", "--channel", "no-such")
     assert (done.code, done.out, done.err) == (0, "", "No messages.\n")
-    assert rig.json("list", "--channel", "no-such") == {"messages": []}
+    assert rig.json("list", "--channel", "no-such") == {"messages": [], "scheduled": []}
     missing = rig.run("list", "--mailbox", "nosuch")
     assert (missing.code, missing.out) == (NotFound.exit_code, "")
     assert "There is no mailbox 'nosuch'." in missing.err
@@ -204,7 +204,7 @@ def test_read_shows_the_message_its_ledger_and_replies(rig: Rig) -> None:
     assert any(line.startswith(f"Reply {answer['reply_id']} ") for line in lines)
     assert lines[-1] == "    I did"
     details = rig.json("read", sent["id"])
-    assert set(details) == {"message", "ledger", "not_given", "replies", "question", "rules"}
+    assert set(details) == {"message", "ledger", "not_given", "replies", "question", "rules", "scheduled"}
 
 
 def test_ledger_line_of_what_was_never_offered_has_its_time_and_reason_only(rig: Rig, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ NEEDS: Final[Mapping[Grant, Sequence[str]]] = MappingProxyType(
             *("list", "read", "pull", "wait", "prove", "ack", "search", "stats", "mailboxes", "channels", "channel"),
             *("questions", "outbox", "check_inbox", "inbox_status"),
         ),
-        Grant.SEND: ("send", "send_to_task", "send_to_peer"),
+        Grant.SEND: ("send", "unsend", "send_to_task", "send_to_peer"),
         Grant.REPLY: ("reply",),
         Grant.APPROVE: ("actions", "confirm", "approvals", "approval", "approve"),
         Grant.NAMED: (

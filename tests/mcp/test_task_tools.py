@@ -99,9 +99,12 @@ def test_the_four_tools_have_exactly_the_documented_arguments(enter: Enter) -> N
     shapes = {name: (_defaults(schema), schema["required"]) for name, schema in tools.items() if name in TASK_TOOLS}
     assert shapes == {
         "check_inbox": ({"task_id": ""}, []),
-        "send_to_task": ({"task_id": None, "body": None, "priority": "normal"}, ["task_id", "body"]),
+        "send_to_task": (
+            {"task_id": None, "body": None, "priority": "normal", "at": "", "when": ""},
+            ["task_id", "body"],
+        ),
         "inbox_status": ({"task_id": ""}, []),
-        "send_to_peer": ({"body": None, "peer": ""}, ["body"]),
+        "send_to_peer": ({"body": None, "peer": "", "at": "", "when": ""}, ["body"]),
     }
 
 

@@ -14,13 +14,15 @@ import click
 from harken.cli import messages
 from harken.cli.complete import completer
 from harken.cli.invocation import Invocation
-from harken.cli.messages import hand_over, note_file, text_or_stdin
+from harken.cli.messages import hand_over, text_or_stdin
 from harken.cli.output import BOLD, DIM, MARKS, Screen, clock_time, note_to_person, unmarked
 from harken.cli.verbs import Seconds, light_command, verb_command, verb_option
 from harken.control.client import Result
 from harken.display import YOU, one_line, reader_name, task_sender_name
 from harken.times import LENGTHS
 
+IN = click.option("--in", "delay", default="", metavar="TIME", help=f"Deliver it after this long: {LENGTHS}.")
+AFTER_TURN = click.option("--after-turn", is_flag=True, help="Deliver it when the turn that goes on now is over.")
 PRIORITIES = click.Choice(["high", "normal", "low"])
 _own = click.argument("task", metavar="[TASK]", default="", shell_complete=completer("tasks"))
 
@@ -34,11 +36,25 @@ _own = click.argument("task", metavar="[TASK]", default="", shell_complete=compl
 @verb_option("send", "conversation")
 @verb_option("send", "upstream_id")
 @verb_option("send", "as_file")
+@verb_option("send", "at", metavar="TIME")
+@IN
+@verb_option("send", "when", metavar="idle|turn")
+@AFTER_TURN
 def send() -> None:
     """TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin.
 
     A text that is too long is refused; for a task, --as-file saves it as a file in the task's folder.
+
+    What is to be delivered later is stored now. `harken list` shows it, `harken unsend ID` withdraws it.
     """
+
+
+@verb_command("unsend")
+@click.argument("ref", metavar="ID")
+def unsend(asked: Invocation, *, ref: str) -> None:
+    found = asked.ask("unsend", ref=ref)
+    if not asked.gave_json(found):
+        print(f"{one_line(found['id'])}  {one_line(found['mailbox'])}  {one_line(found['scheduled']['sentence'])}")
 
 
 @light_command("list")
@@ -145,12 +161,17 @@ def check_inbox(asked: Invocation, *, task: str, peek: bool) -> None:
 @verb_option("send_to_task", "priority", type=PRIORITIES, show_default=True)
 @verb_option("send_to_task", "key")
 @verb_option("send_to_task", "as_file")
+@verb_option("send_to_task", "at", metavar="TIME")
+@IN
+@verb_option("send_to_task", "when", metavar="idle|turn")
+@AFTER_TURN
 def send_to_task(
-    asked: Invocation, *, task: str, text: tuple[str, ...], priority: str, key: str, as_file: bool
+    asked: Invocation, *, task: str, text: tuple[str, ...], priority: str, key: str, as_file: bool, **timing: str | bool
 ) -> None:
     """TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin."""
     body = text_or_stdin(text, f'Say something: harken send-to-task {task} "the API has changed"')
-    _send(asked, "send_to_task", key, task_id=task, body=body, priority=priority, as_file=as_file)
+    said = {"task_id": task, "body": body, "priority": priority, "as_file": as_file}
+    _send(asked, "send_to_task", key, **said, **messages.timing_of(timing))
 
 
 @verb_command("send_to_peer")
@@ -159,15 +180,20 @@ def send_to_task(
 @verb_option("send_to_peer", "priority", type=PRIORITIES, show_default=True)
 @verb_option("send_to_peer", "key")
 @verb_option("send_to_peer", "as_file")
+@verb_option("send_to_peer", "at", metavar="TIME")
+@IN
+@verb_option("send_to_peer", "when", metavar="idle|turn")
+@AFTER_TURN
 def send_to_peer(
-    asked: Invocation, *, text: tuple[str, ...], peer: str, priority: str, key: str, as_file: bool
+    asked: Invocation, *, text: tuple[str, ...], peer: str, priority: str, key: str, as_file: bool, **timing: str | bool
 ) -> None:
     """Your task is the one of the current folder.
 
     TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin.
     """
     body = text_or_stdin(text, 'Say something: harken send-to-peer "the API has changed"')
-    _send(asked, "send_to_peer", key, body=body, peer=peer, priority=priority, cwd=_cwd(), as_file=as_file)
+    said = {"body": body, "peer": peer, "priority": priority, "cwd": _cwd(), "as_file": as_file}
+    _send(asked, "send_to_peer", key, **said, **messages.timing_of(timing))
 
 
 @verb_command("inbox_status")
@@ -192,9 +218,7 @@ def _send(asked: Invocation, method: str, key: str, **params: object) -> None:
     sent = asked.ask(method, key=key or f"cli-{os.urandom(12).hex()}", **params)
     if asked.gave_json(sent):
         return
-    sentence = sent["forecast"]["sentence"]
-    print(f"{one_line(sent['id'])}  {one_line(sent['mailbox'])} #{sent['seq']}  {one_line(sentence)}")
-    note_file(sent)
+    messages.print_sent(sent, sent["forecast"]["sentence"])
 
 
 def show_mail(screen: Screen, record: Result) -> None:

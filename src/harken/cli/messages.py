@@ -15,7 +15,7 @@ from harken.errors import NotFound, TooLong, UserError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from harken.cli.invocation import Invocation
     from harken.cli.output import Screen
@@ -26,24 +26,54 @@ MAX_TAKEN = 100
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 SPARE_SECONDS = 15.0
 WAIT_SECONDS = 50.0
+TIMING = ("at", "delay", "when", "after_turn")
 
 
 def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **options: str | bool | None) -> None:
     """Send a message, and print what will happen to it."""
+    timing = timing_of({name: options.pop(name, "") for name in TIMING})
     body = text_or_stdin(text, 'Say something: harken send "the build is red"')
     # Named here and not by the daemon: it is sent again when the connection breaks, and must be stored once.
     key = upstream_id or f"cli-{os.urandom(12).hex()}"
     with asked.daemon() as daemon:
         # What was not said is left out: a daemon of another version may take nothing in its place.
         said = {name: value for name, value in options.items() if value is not None}
-        sent = daemon.ask("send", text=body, upstream_id=key, **said)
+        sent = daemon.ask("send", text=body, upstream_id=key, **said, **timing)
         was_tried = daemon.tries > 1 and not upstream_id
     if asked.gave_json(sent):
         return
     sentence = sent["forecast"]["sentence"]
     if was_tried and sent["state"] == "known":
         sentence = "is stored; the daemon was restarted meanwhile"
-    print(f"{one_line(sent['id'])}  {one_line(sent['mailbox'])} #{sent['seq']}  {one_line(sentence)}")
+    print_sent(sent, sentence)
+
+
+def timing_of(said: Mapping[str, str | bool | None]) -> dict[str, str]:
+    """Return when a message is to be delivered, as the daemon takes it: nothing for at once.
+
+    A time is that of this machine; the daemon may be on another.
+    """
+    at, delay, when, after_turn = (str(said[name] or "") for name in TIMING)
+    if (at and delay) or (when and after_turn):
+        raise UserError("That is said twice.", "Use one of --at and --in, and one of --when and --after-turn.")
+    timing = {"when": when or "turn"} if when or after_turn else {}
+    if at or delay:
+        from datetime import datetime
+
+        from harken.times import COMING, LENGTHS, parse_moment
+
+        try:
+            timing["at"] = parse_moment(at or f"in {delay}", datetime.now().astimezone()).isoformat()
+        except ValueError as exc:
+            hint = f"Write --at as {COMING}, --in as {LENGTHS}."
+            raise UserError(f"{(at or delay)[:40]!r} is not a time.", hint) from exc
+    return timing
+
+
+def print_sent(sent: Result, sentence: str) -> None:
+    """Print what became of a message that was sent."""
+    place = f" #{sent['seq']}" if sent["seq"] else ""
+    print(f"{one_line(sent['id'])}  {one_line(sent['mailbox'])}{place}  {one_line(sentence)}")
     note_file(sent)
 
 
@@ -52,9 +82,12 @@ def list_messages(asked: Invocation, **options: str | int) -> None:
     with asked.daemon() as daemon:
         found = daemon.ask("list", **options)
         mailbox = str(options["mailbox"])
-        if mailbox and not found["messages"] and mailbox not in daemon.ask("mailboxes")["mailboxes"]:
+        scheduled = found.get("scheduled", ())  # an earlier version of the daemon has none
+        if mailbox and not found["messages"] and not scheduled and mailbox not in daemon.ask("mailboxes")["mailboxes"]:
             raise NotFound(f"There is no mailbox {mailbox[:80]!r}.", "`harken status --all` names those that exist.")
-    show_rows(asked, found, "No messages.")
+    show_rows(asked, found, "" if scheduled else "No messages.")
+    for record in scheduled if not asked.as_json else ():
+        asked.screen.row(record, f"({one_line(record['scheduled']['sentence'])})")
     note_most(asked, options["limit"], "Older ones: --before SEQ")
 
 
@@ -157,7 +190,7 @@ def show_rows(asked: Invocation, found: Result, nothing: str) -> None:
         return
     for record in found["messages"]:
         asked.screen.row(record)
-    if not found["messages"]:
+    if not found["messages"] and nothing:
         note_to_person(nothing)
 
 
@@ -193,6 +226,9 @@ def _show_details(screen: Screen, details: Result) -> None:
     if (length := record.get("cut_from")) is not None:
         kept = len(record["content_text_sanitized"])
         screen.line(f"Cut on arrival: {kept:,} of {length:,} characters are stored.")
+    if scheduled := details.get("scheduled"):
+        by = f" by {author_name(scheduled['withdrawn_by'])}" if scheduled["withdrawn_by"] else ""
+        screen.line(f"It {one_line(scheduled['sentence'])}{by}.")
     if question := details["question"]:
         screen.line(f"Waits for an answer, for {one_line(question['how_long'])}: {standing(question)}")
     for verdict in details["rules"]:

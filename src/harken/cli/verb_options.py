@@ -14,6 +14,7 @@ VerbOption = tuple[str, str | float | bool | None, str]
 VERB_HELP: Final[Mapping[str, str]] = MappingProxyType(
     {
         "send": "Send a message, and see what will happen to it.",
+        "unsend": "Withdraw a message that waits for its time: no agent ever hears of it.",
         "list": "Show the newest messages, newest last.",
         "read": "Show a message, who has read it, and the replies; or part of a long text.",
         "pull": "Take unread messages.",
@@ -125,6 +126,8 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
             "conversation": ("--conversation", "", "The conversation it belongs to."),
             "upstream_id": ("--id", "", "Your own id; a message with the same id is stored once."),
             "as_file": ("--as-file", False, "For a task: save the text as a file in its folder, and send its name."),
+            "at": ("--at", "", "Deliver it then: 18:00, in 2h, tomorrow 9:00, 2026-01-05T09:00."),
+            "when": ("--when", "", "Deliver it when its readers are `idle`, or after this `turn`."),
         },
         "list": {
             "mailbox": ("--mailbox", "", "Only this mailbox."),
@@ -219,6 +222,8 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
             "priority": ("--priority", "normal", "high, normal or low."),
             "key": ("--id", "", "Your own id; a message with the same id is stored once."),
             "as_file": ("--as-file", False, "Save the text as a file in the task's folder, and send its name."),
+            "at": ("--at", "", "Deliver it then: 18:00, in 2h, tomorrow 9:00, 2026-01-05T09:00."),
+            "when": ("--when", "", "Deliver it when its readers are `idle`, or after this `turn`."),
         },
         "send_to_peer": {
             "peer": ("--peer", "", "Which peer, if there are several."),
@@ -226,6 +231,8 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
             "key": ("--id", "", "Your own id; a message with the same id is stored once."),
             "cwd": ("--cwd", "", "The folder that says which task is yours."),
             "as_file": ("--as-file", False, "Save the text as a file in the task's folder, and send its name."),
+            "at": ("--at", "", "Deliver it then: 18:00, in 2h, tomorrow 9:00, 2026-01-05T09:00."),
+            "when": ("--when", "", "Deliver it when its readers are `idle`, or after this `turn`."),
         },
         "check_inbox": {
             "task_id": ("--task-id", "", "The task; the caller's own when empty."),

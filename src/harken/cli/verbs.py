@@ -73,6 +73,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "Messages": {
             "send": "message_commands:send",
+            "unsend": "message_commands:unsend",
             "list": "message_commands:list_messages",
             "read": "message_commands:read",
             "pull": "message_commands:pull",

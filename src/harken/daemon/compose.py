@@ -663,6 +663,8 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     daemon.rule_wiring.start(supervisor, daemon.leader)
     if settings.runs.ask_in_session:
         supervisor.start("asking", daemon.confirmations.run)
+    schedule = upkeep.ScheduleKeeper(daemon.inbox, store.changes, daemon.clock)
+    supervisor.start("schedule", partial(lead, "schedule", schedule.run))
     supervisor.start("index", partial(lead, "index", partial(upkeep.keep_index, store.messages)))
     supervisor.start("journal", lambda: upkeep.keep_journal(daemon.journal, store.events))
     supervisor.start("leases", lambda: upkeep.keep_leases(store.deliveries, daemon.inbox.sessions.keys))

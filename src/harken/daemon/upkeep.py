@@ -1,17 +1,20 @@
-"""The chores: search index, retention, the journal's missing lines, leases of sessions that are gone."""
+"""The chores: search index, retention, scheduled messages, missing journal lines, leases of sessions that are gone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 import anyio
 import anyio.to_thread
 
+from harken.clock import Clock
 from harken.config.settings import Settings
 from harken.errors import Unavailable
-from harken.model import SessionKey
+from harken.inbox.inbox import Inbox
+from harken.model import SCHEDULE, Occasion, ScheduledMessage, SessionKey
+from harken.store.contract import Changes
 from harken.store.contract.deliveries import DeliveryStore
 from harken.store.contract.events import EventStore
 from harken.store.contract.messages import MessageStore
@@ -22,6 +25,7 @@ INDEX_EVERY_SECONDS = 1.0
 INDEX_BATCH = 200
 CATCH_UP_EVERY_SECONDS = 2.0
 SYNC_EVERY_SECONDS = 10.0
+SCHEDULE_EVERY_SECONDS = 15.0
 FIRST_PRUNE_SECONDS = 300.0
 PRUNE_EVERY_SECONDS = 3600.0
 EXPIRED_STAYS_SECONDS = 7 * 86_400.0
@@ -55,6 +59,49 @@ async def keep_journal(journal: Journal, events: EventStore) -> None:
         if anyio.current_time() - synced_at >= SYNC_EVERY_SECONDS:
             await anyio.to_thread.run_sync(journal.sync)
             synced_at = anyio.current_time()
+
+
+class ScheduleKeeper:
+    """Lets scheduled messages enter their mailboxes when they are due.
+
+    It looks every few seconds, so that a clock that was set, or a machine that slept, delays nothing for long; while
+    `is_bound_to_sessions`, also when a session changes.
+    """
+
+    def __init__(self, inbox: Inbox, changes: Changes, clock: Clock) -> None:
+        self._inbox = inbox
+        self._changes = changes
+        self._clock = clock
+        self._ring = anyio.Event()
+        self.is_bound_to_sessions = False
+        inbox.sessions.observe(self._session_changed)
+
+    async def run(self) -> None:
+        """Release what is due, for ever."""
+        with self._changes.listen(lambda _: self._ring.set(), only=(SCHEDULE,)):
+            while True:
+                self._ring = anyio.Event()
+                seconds = SCHEDULE_EVERY_SECONDS
+                with suppress(Unavailable):  # a full disk: they stay, and are tried again
+                    await self._inbox.release_due()
+                    seconds = self._note(await self._inbox.scheduled())
+                with anyio.move_on_after(seconds):
+                    await self._ring.wait()
+
+    def _note(self, waiting: Sequence[ScheduledMessage]) -> float:
+        """Keep what can make any of them due; return how long to sleep at most."""
+        # Sessions change with each tool call: without a message that waits for one of them that is no reason to look.
+        self.is_bound_to_sessions = any(each.schedule.occasion is not Occasion.TIME for each in waiting)
+        now = self._clock.now()
+        times = [each.schedule.due_at for each in waiting if each.schedule.due_at and each.schedule.due_at > now]
+        soonest = min(times, default=None)
+        return (
+            SCHEDULE_EVERY_SECONDS if soonest is None else min(SCHEDULE_EVERY_SECONDS, (soonest - now).total_seconds())
+        )
+
+    def _session_changed(self) -> None:
+        if self.is_bound_to_sessions:
+            self._ring.set()
 
 
 async def end_passing_leases(deliveries: DeliveryStore) -> None:

@@ -174,6 +174,17 @@ def refusal(what: str, program: str = "", because: str = "") -> Forbidden:
     return Forbidden(f"An agent may not {what}.{who}", "Ask your user to run it in their own terminal.")
 
 
+@dataclass(frozen=True, slots=True)
+class DeliveryTime:
+    """When a message is to be delivered, as its sender says it: at a time, at an occasion, or at once."""
+
+    at: str = ""
+    when: str = ""
+
+
+AT_ONCE = DeliveryTime()
+
+
 def speaker(caller: Caller, name: str | None) -> Sender:
     """Return the sender of a message. An agent may give any name, but stays the sender."""
     if name is None:

@@ -22,9 +22,11 @@ import anyio.to_thread
 from harken.clock import Clock
 from harken.errors import Conflict, NotFound, Unavailable, UserError
 from harken.inbox.caller import (
+    AT_ONCE,
     NO_SESSION,
     Bounds,
     Caller,
+    DeliveryTime,
     Role,
     as_priority,
     bounded,
@@ -47,6 +49,9 @@ from harken.inbox.results import (
     Status,
     as_if_stored,
     forecast,
+    is_due,
+    readers_of,
+    scheduled_forecast,
 )
 from harken.inbox.taskbook import TaskBook, TextFile, write_text
 from harken.ingest.intake import Intake, PolicyBook
@@ -71,8 +76,11 @@ from harken.model import (
     Mailbox,
     Message,
     MessageId,
+    Occasion,
     Offer,
     Reader,
+    Schedule,
+    ScheduledMessage,
     Selection,
     SessionKey,
     fresh_id,
@@ -86,6 +94,7 @@ from harken.store.contract.events import Event
 from harken.store.contract.messages import Filter
 from harken.store.contract.outbox import CallKey, OutboxRow
 from harken.store.contract.timeline import TimelineScope
+from harken.times import COMING, parse_moment
 
 _log = getLogger("harken.inbox")
 
@@ -95,6 +104,7 @@ INDEX_BEFORE_SEARCH = 2_000
 MAX_REMEMBERED = 10_000
 PROBE_SECONDS = 0.5  # the longest that a sender waits for a host to say whether a session can be woken
 EVIDENCE_OF = timedelta(days=30)
+LONGEST_DELAY: Final = timedelta(days=366)
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 Listed = Callable[[], frozenset[MessageId]]
@@ -148,8 +158,30 @@ class Inbox:
 
         A text that was put down in a file is said by the words that name the file.
         """
-        file = text if isinstance(text, TextFile) else None
-        text = text.note if isinstance(text, TextFile) else text
+        named = {"channel": channel, "to": to, "priority": priority, "conversation": conversation}
+        return await self.send_at(AT_ONCE, caller, text, sender=sender, upstream_id=upstream_id, **named)
+
+    async def send_at(
+        self, timing: DeliveryTime, caller: Caller, text: str | TextFile, *, sender: str | None = None, **named: str
+    ) -> SendResult:
+        """Accept a message as `send` does. It enters its mailbox when it is to, and no reader hears of it before."""
+        draft = self._drafted(caller, text.note if isinstance(text, TextFile) else text, sender=sender, **named)
+        sent = await (self.accept(draft) if timing == AT_ONCE else self._accept_later(draft, timing))
+        return replace(sent, file=text.path if isinstance(text, TextFile) else "")
+
+    def _drafted(
+        self,
+        caller: Caller,
+        text: str,
+        *,
+        sender: str | None,
+        channel: str = "",
+        to: str = "",
+        priority: str = "normal",
+        conversation: str = "",
+        upstream_id: str = "",
+    ) -> Draft:
+        """Return what a caller says as a draft; refuses what the caller may not say."""
         if not text.strip():
             raise UserError("A message needs a text.", 'Say something: harken send "the build is red"')
         is_agent = caller.role is Role.AGENT
@@ -175,7 +207,7 @@ class Inbox:
         if caller.scope is not None and answer_of(prepare(draft, self._policies.current()).text) is not None:
             # Said with your trust it would answer an action, which only a token that may approve does.
             raise caller.refusal("answer an action in words; the verb is confirm")
-        return replace(await self.accept(draft), file=file.path if file else "")
+        return draft
 
     async def write_as_file(self, caller: Caller, to: str, text: str) -> TextFile:
         """Write a text for a task into the task's folder. `send` tells the agent."""
@@ -208,6 +240,76 @@ class Inbox:
             known = Forecast(Outlook.KNOWN, "was received before and is not stored again")
             return SendResult(message=appended.message, is_new=False, forecast=known)
         return SendResult(message=appended.message, is_new=True, forecast=self._outlook(appended.message, waiting))
+
+    async def _accept_later(self, draft: Draft, timing: DeliveryTime) -> SendResult:
+        """Store what enters its mailbox at a time or an occasion; at once, where no turn is to be waited for."""
+        self._tasks.admit(draft.mailbox or INBOX)
+        schedule = self._schedule(timing, prepare(draft, self._policies.current()).mailbox)
+        if schedule.occasion is Occasion.TURN and not schedule.turns:
+            return await self.accept(draft)
+        appended = await self._intake.schedule(draft, schedule)
+        if not appended.is_new:
+            known = Forecast(Outlook.KNOWN, "was received before and is not stored again")
+            return SendResult(message=appended.message, is_new=False, forecast=known)
+        scheduled = ScheduledMessage(message=appended.message, schedule=schedule)
+        return SendResult(message=appended.message, is_new=True, forecast=self.outlook_of(scheduled))
+
+    def _schedule(self, timing: DeliveryTime, mailbox: Mailbox) -> Schedule:
+        """Return what a time and an occasion mean now, for a message to a mailbox."""
+        at, when = timing.at, timing.when
+        try:
+            occasion = Occasion(when or Occasion.TIME)
+        except ValueError as exc:
+            raise UserError(f"There is no occasion {when[:40]!r}.", "Occasions: idle, turn.") from exc
+        if occasion is Occasion.TURN and at:
+            raise UserError("At a time, or after this turn?", "Use one of them. A time goes with --when idle.")
+        if occasion is not Occasion.TIME and not self.has_readers(mailbox):
+            raise UserError(f"No agent reads {mailbox}, so none gets idle.", "Leave out --when and --after-turn.")
+        now, due_at = self._clock.now(), None
+        if at:
+            try:
+                due_at = parse_moment(at, now.astimezone()).astimezone(UTC)
+            except ValueError as exc:
+                raise UserError(f"{at[:40]!r} is not a time.", f"Write it as {COMING}.") from exc
+            if not now < due_at <= now + LONGEST_DELAY:
+                said = "That time has passed." if due_at <= now else "That is more than a year off."
+                raise UserError(said, f"Name a time to come: {COMING}.")
+        readers = readers_of(mailbox, self.sessions.everywhere()) if occasion is Occasion.TURN else ()
+        turns = {session.key: session.turn for session in readers if session.is_at_work}
+        return Schedule(due_at=due_at, occasion=occasion, turns=turns)
+
+    def outlook_of(self, scheduled: ScheduledMessage) -> Forecast:
+        """Say what a scheduled message waits for."""
+        return scheduled_forecast(scheduled, self.sessions.everywhere(), self._clock.now())
+
+    async def scheduled(self, mailbox: str = "") -> Sequence[ScheduledMessage]:
+        """Return the messages that wait for their time, the next due first."""
+        return await self._store.schedule.list(mailbox)
+
+    async def find_scheduled(self, caller: Caller, ref: str) -> ScheduledMessage:
+        """Return a message that waits for its time or was withdrawn; to an agent only one that it sent."""
+        found = await self._store.schedule.get(ref)
+        if caller.role is Role.AGENT and not caller.is_named and found.message.sender.id != caller.sender.id:
+            raise NotFound(f"No message {ref[:80]!r} of yours waits for its time.", "Name it by the id that send gave.")
+        return found
+
+    async def read_scheduled(self, scheduled: ScheduledMessage) -> Details:
+        """Return a scheduled message with its ledger: it is queued for the readers of its mailbox."""
+        places = await self._store.deliveries.consumers([scheduled.message.mailbox])
+        readers = () if scheduled.withdrawn_at else {WATCH, *(place.consumer for place in places)}
+        ledger = [LedgerEntry(consumer=name, state=DeliveryState.QUEUED) for name in sorted(readers)]
+        return Details(message=scheduled.message, ledger=ledger, not_given=(), replies=())
+
+    async def unsend(self, caller: Caller, ref: str) -> ScheduledMessage:
+        """Withdraw a message before its time: it never enters its mailbox. Idempotent."""
+        found = await self.find_scheduled(caller, ref)
+        return await self._store.schedule.withdraw(found.message.id, caller.sender.id)
+
+    async def release_due(self) -> Sequence[Message]:
+        """Let the scheduled messages that are due enter their mailboxes; return them."""
+        now, sessions = self._clock.now(), self.sessions.everywhere()
+        due = [each.message.id for each in await self._store.schedule.list() if is_due(each, sessions, now)]
+        return await self._store.schedule.release(due) if due else []
 
     async def _look_at_idle(self) -> None:
         """Ask the hosts of idle sessions whether they can be woken, where only they know."""

@@ -22,7 +22,9 @@ from harken.model import (
     Message,
     MessageId,
     NewMessage,
+    Occasion,
     Offer,
+    ScheduledMessage,
     Selection,
     SenderRule,
     SessionKey,
@@ -34,6 +36,7 @@ from harken.sessions.session import Presence, Session, is_muted
 from harken.store.contract.deliveries import ConsumerState, Omission, OpenOffer, SurfaceRecord
 from harken.store.contract.outbox import OutboxRow as ReplyRow
 from harken.store.contract.people import Mute
+from harken.times import format_moment
 
 __all__ = [
     "Details", "LedgerEntry", "Omission", "OpenOffer", "PullResult", "QueueStats", "ReplyRow", "SendResult", "Status",
@@ -169,6 +172,7 @@ class Outlook(StrEnum):
     NEXT_SESSION = "next_session"
     UNCERTAIN = "uncertain"
     COUNTED = "counted"
+    SCHEDULED = "scheduled"
     MUTED = "muted"
     KNOWN = "known"
     NO_READER = "no_reader"
@@ -210,6 +214,47 @@ def forecast(
     if not here:
         return _NOT_RUNNING if message.mailbox.startswith(TASK) else _NOBODY
     return _reached(message, here, waiting)
+
+
+def is_due(scheduled: ScheduledMessage, sessions: Sequence[Session], now: datetime) -> bool:
+    """Whether a scheduled message may enter its mailbox: its time has come, and so has its occasion."""
+    schedule = scheduled.schedule
+    if schedule.due_at is not None and now < schedule.due_at:
+        return False
+    if schedule.occasion is Occasion.IDLE:
+        readers = readers_of(scheduled.message.mailbox, sessions)
+        return bool(readers) and not any(session.is_at_work for session in readers)
+    return not _in_turns(scheduled, sessions)
+
+
+def readers_of(mailbox: Mailbox, sessions: Sequence[Session]) -> Sequence[Session]:
+    """Return the sessions that are given what enters a mailbox."""
+    return [session for session in sessions if mailbox in session.mailboxes and not session.is_helper]
+
+
+def _in_turns(scheduled: ScheduledMessage, sessions: Sequence[Session]) -> Sequence[Session]:
+    """Return the sessions that are still in the turn in which the message was accepted."""
+    turns = scheduled.schedule.turns
+    return [
+        session
+        for session in sessions
+        if session.key in turns and session.is_at_work and turns[session.key] in ("", session.turn)
+    ]
+
+
+def scheduled_forecast(scheduled: ScheduledMessage, sessions: Sequence[Session], now: datetime) -> Forecast:
+    """Say what a scheduled message waits for."""
+    due_at, occasion = scheduled.schedule.due_at, scheduled.schedule.occasion
+    if scheduled.withdrawn_at is not None:
+        return Forecast(Outlook.SCHEDULED, f"was withdrawn at {format_moment(scheduled.withdrawn_at, now)}")
+    until = [f"until {format_moment(due_at, now)}"] if due_at is not None and now < due_at else []
+    if occasion is Occasion.IDLE:
+        readers = readers_of(scheduled.message.mailbox, sessions)
+        names = _names([each for each in readers if each.is_at_work] or readers)
+        until += [f"until {names} is idle" if names else "until a session is here and idle"]
+    elif occasion is Occasion.TURN and (working := _in_turns(scheduled, sessions)):
+        until += [f"until {_names(working)} has ended this turn"]
+    return Forecast(Outlook.SCHEDULED, f"waits {', and '.join(until)}" if until else "is due, and delivered now")
 
 
 def as_if_stored(new: NewMessage, now: datetime) -> Message:

@@ -20,7 +20,7 @@ import anyio
 
 from harken.clock import Clock
 from harken.errors import Forbidden, UserError
-from harken.inbox.caller import Caller, Role
+from harken.inbox.caller import AT_ONCE, Caller, DeliveryTime, Role
 from harken.inbox.inbox import Inbox
 from harken.inbox.results import PullResult, SendResult, TaskProgress
 from harken.inbox.taskbook import TASK_CHANNEL, TaskBook
@@ -175,13 +175,13 @@ class Tasks:
         priority: str = "normal",
         key: str = "",
         as_file: bool = False,
+        timing: DeliveryTime = AT_ONCE,
     ) -> SendResult:
         """Send a message to a task, from its user or from another task; as a file in its folder, if that is wanted."""
         task = self._open(name)
         text = await self._inbox.write_as_file(caller, task.mailbox, body) if as_file else body
-        return await self._inbox.send(
-            caller, text, channel=TASK_CHANNEL, to=task.mailbox, priority=priority, upstream_id=key
-        )
+        named = {"channel": TASK_CHANNEL, "to": task.mailbox, "priority": priority, "upstream_id": key}
+        return await self._inbox.send_at(timing, caller, text, **named)
 
     async def send_to_peer(
         self,
@@ -193,6 +193,7 @@ class Tasks:
         cwd: str = "",
         key: str = "",
         as_file: bool = False,
+        timing: DeliveryTime = AT_ONCE,
     ) -> SendResult:
         """Send a message to the task that the caller's own is linked to; with several it must be named."""
         own = self.own(caller, cwd)
@@ -208,7 +209,7 @@ class Tasks:
         chosen = self._book.find(peer) if peer else (working or peers)[0]
         if chosen.id not in own.peers:
             raise UserError(f"Task {chosen.id!r} is not a peer of {own.id!r}.", f"Its peers are: {names}.")
-        return await self.send(caller, chosen.id, body, priority=priority, key=key, as_file=as_file)
+        return await self.send(caller, chosen.id, body, priority=priority, key=key, as_file=as_file, timing=timing)
 
     async def check(
         self,

@@ -20,7 +20,7 @@ from harken.errors import Unavailable
 from harken.ingest.pairing import Pairings, RefusedPairing
 from harken.ingest.policy import IngestPolicy
 from harken.ingest.prepare import prepare
-from harken.model import LOCAL, PROGRAM, Draft, NewMessage, SenderRule, Trust
+from harken.model import LOCAL, PROGRAM, Draft, NewMessage, Schedule, SenderRule, Trust
 from harken.store.contract import Store
 from harken.store.contract.messages import AppendResult, Checkpoint
 from harken.store.contract.people import Mute, PeopleStore
@@ -78,6 +78,15 @@ class Intake:
         self._problem = ""
         self._dropped_total += dropped
         return appended
+
+    async def schedule(self, draft: Draft, schedule: Schedule) -> AppendResult:
+        """Store a draft that enters its mailbox later; raises `Unavailable` when that could not be done."""
+        try:
+            [new] = await self._prepare([draft])
+            return await self._store.schedule.add(new, schedule)
+        except Unavailable as exc:
+            self._report(exc)
+            raise
 
     async def accept_at_last(
         self, drafts: Sequence[Draft], checkpoint: Checkpoint | None = None, *, dropped: int = 0

@@ -267,6 +267,14 @@ class Session:
         return Presence.BUSY if self.is_busy else Presence.IDLE
 
     @property
+    def is_at_work(self) -> bool:
+        """Whether it is in a turn, also when only a restart has made that uncertain; not while it waits for messages.
+
+        Of a session without hooks it is not known, and not assumed.
+        """
+        return self.is_busy is True and self.presence is not Presence.WAITING
+
+    @property
     def is_waiting(self) -> bool:
         """Whether it is in a long poll."""
         return bool(self._waits)

@@ -11,15 +11,18 @@ import msgspec
 
 from harken import render
 from harken.budget import ResultBudget, longest_piece
-from harken.inbox.caller import Grant, Role
+from harken.errors import NotFound
+from harken.inbox.caller import DeliveryTime, Grant, Role
 from harken.inbox.channels import MAX_FOR_AGENTS, MAX_LISTED, MAX_SHOWN
 from harken.inbox.inbox import MAX_OFFER, MAX_PAGE
 from harken.inbox.results import PullResult
-from harken.model import Attention, Consumer, DeliveryId, Message, MessageId, Offer, fresh_id
+from harken.model import Attention, Consumer, DeliveryId, Message, MessageId, Offer, ScheduledMessage, fresh_id
 from harken.sessions.session import Coverage
 from harken.verbs import shapes
 from harken.verbs.verb import (
+    AT,
     FROM_OUTSIDE,
+    WHEN,
     AgentTool,
     AnyCall,
     Arguments,
@@ -53,6 +56,14 @@ class Send(Arguments):
     conversation: Annotated[str, about("The conversation it belongs to.")] = ""
     upstream_id: Annotated[str, about("Your own id; a message with the same id is stored once.", flag="--id")] = ""
     as_file: Annotated[bool, about("For a task: save the text as a file in its folder, and send its name.")] = False
+    at: Annotated[str, AT] = ""
+    when: Annotated[str, WHEN] = ""
+
+
+class Unsend(Arguments):
+    """Withdraw a message that waits for its time: no agent ever hears of it."""
+
+    ref: Annotated[str, about("Its id, as `send` and `list` show it, or the beginning of it.")]
 
 
 class List(Arguments):
@@ -117,7 +128,8 @@ class Search(Arguments):
 
 
 async def _send(context: CallContext, a: Send) -> object:
-    sent = await context.inbox.send(
+    sent = await context.inbox.send_at(
+        DeliveryTime(a.at, a.when),
         context.caller,
         await context.inbox.write_as_file(context.caller, a.to, a.text) if a.as_file else a.text,
         sender=a.sender,
@@ -128,6 +140,14 @@ async def _send(context: CallContext, a: Send) -> object:
         upstream_id=a.upstream_id,
     )
     return sent.as_json()
+
+
+def _scheduled(context: CallContext, value: ScheduledMessage) -> dict[str, object]:
+    return shapes.scheduled(value, context.inbox.outlook_of(value))
+
+
+async def _unsend(context: CallContext, a: Unsend) -> object:
+    return _scheduled(context, await context.inbox.unsend(context.caller, a.ref))
 
 
 async def _shown(context: CallContext, messages: Sequence[Message]) -> object:
@@ -144,7 +164,21 @@ async def _list(context: CallContext, a: List) -> object:
         before=a.before,
         limit=a.limit,
     )
-    return await _shown(context, found)
+    seen = await context.inbox.seen_by(found)
+    shown = [shapes.message(item, seen[item.id]) for item in found]
+    return {"messages": shown, "scheduled": await _listed_scheduled(context, a)}
+
+
+async def _listed_scheduled(context: CallContext, a: List) -> Sequence[object]:
+    """Return what waits for its time and fits; an agent hears of nothing before."""
+    if context.caller.role is Role.AGENT or a.before:
+        return ()
+    return [
+        _scheduled(context, each)
+        for each in await context.inbox.scheduled(a.mailbox)
+        if a.channel in ("", each.message.channel)
+        and a.sender in ("", each.message.sender.id, each.message.sender.name)
+    ]
 
 
 async def _question_state(context: CallContext, message: MessageId) -> dict[str, object] | None:
@@ -153,13 +187,30 @@ async def _question_state(context: CallContext, message: MessageId) -> dict[str,
     return shapes.question_state(found[0], context.questions.how_long(found[0])) if found else None
 
 
+async def _find(context: CallContext, ref: str) -> Message | ScheduledMessage:
+    """Return a message that the caller may read, also one that waits for its time."""
+    try:
+        return await context.message(ref)
+    except NotFound as unknown:
+        try:
+            return await context.inbox.find_scheduled(context.caller, ref)
+        except NotFound:
+            raise unknown from None
+
+
 async def _read(context: CallContext, a: Read) -> object:
+    found = await _find(context, a.ref)
+    scheduled = found if isinstance(found, ScheduledMessage) else None
+    message = found.message if isinstance(found, ScheduledMessage) else found
     if a.offset is not None or a.limit is not None:
-        message = await context.message(a.ref)
         return shapes.piece(context.piece(message, a.offset or 0, a.limit or len(message.text), shapes.piece))
-    found = await context.inbox.read((await context.message(a.ref)).id)
-    rules = [shapes.verdict(*each) for each in await context.automation.decided(found.message.id)]
-    return {**shapes.details(found), "question": await _question_state(context, found.message.id), "rules": rules}
+    if scheduled:
+        queued = shapes.details(await context.inbox.read_scheduled(scheduled))
+        return {**queued, "question": None, "rules": [], "scheduled": _scheduled(context, scheduled)["scheduled"]}
+    details = await context.inbox.read(message.id)
+    rules = [shapes.verdict(*each) for each in await context.automation.decided(message.id)]
+    question = await _question_state(context, message.id)
+    return {**shapes.details(details), "question": question, "rules": rules, "scheduled": None}
 
 
 PULL_FORMS: Final = MessageForms(json=(shapes.offer, shapes.cut_offer), tool=(render.for_pull, render.cut_for_pull))
@@ -357,6 +408,7 @@ _SEARCH_TOOL: Final = tool_of(
 
 MESSAGE_VERBS: Final = (
     Verb("send", Send, _send, needs=Grant.SEND),
+    Verb("unsend", Unsend, _unsend, needs=Grant.SEND),
     Verb("list", List, _list, needs=Grant.READ),
     Verb("read", Read, _read, _READ_TOOL, needs=Grant.READ),
     Verb("pull", Pull, _pull, _PULL_TOOL, needs=Grant.READ),

@@ -16,6 +16,7 @@ from harken.inbox.questions import Question, WaitingSummary, asked_parts
 from harken.inbox.results import (
     ChannelCard,
     Details,
+    Forecast,
     LedgerEntry,
     Omission,
     PullResult,
@@ -35,6 +36,7 @@ from harken.model import (
     Mailbox,
     Message,
     Offer,
+    ScheduledMessage,
     TextFormat,
     record,
     task_record,
@@ -87,6 +89,18 @@ def approval(value: Approval) -> dict[str, object]:
 def message(value: Message, seen_by: Sequence[Consumer] = ()) -> dict[str, object]:
     """A message, and who has seen it."""
     return record(value, seen_by)
+
+
+def scheduled(value: ScheduledMessage, outlook: Forecast) -> dict[str, object]:
+    """A message that waits for its time, and what it waits for."""
+    waits = {
+        "due_at": moment(value.schedule.due_at),
+        "occasion": value.schedule.occasion.value,
+        "sentence": outlook.sentence,
+        "withdrawn_by": value.withdrawn_by,
+        "withdrawn_at": moment(value.withdrawn_at),
+    }
+    return {**record(value.message), "scheduled": waits}
 
 
 def offer(value: Offer) -> dict[str, object]:

@@ -15,13 +15,15 @@ from anyio import CancelScope, to_thread
 from harken import render
 from harken.errors import HarkenError, NotFound, UserError
 from harken.hosts.registry import host_name
-from harken.inbox.caller import Grant
+from harken.inbox.caller import DeliveryTime, Grant
 from harken.inbox.results import PullResult, TaskProgress
 from harken.inbox.tasks import NewTask
 from harken.model import TASK, Task, TaskId
 from harken.verbs import shapes
 from harken.verbs.verb import (
+    AT,
     FROM_OUTSIDE,
+    WHEN,
     AnyCall,
     Arguments,
     CallContext,
@@ -135,6 +137,8 @@ class SendToTask(Arguments):
     priority: Annotated[str, about("high, normal or low.")] = "normal"
     key: Annotated[str, about("Your own id; a message with the same id is stored once.", flag="--id")] = ""
     as_file: Annotated[bool, about("Save the text as a file in the task's folder, and send its name.")] = False
+    at: Annotated[str, AT] = ""
+    when: Annotated[str, WHEN] = ""
 
 
 class SendToPeer(Arguments):
@@ -146,6 +150,8 @@ class SendToPeer(Arguments):
     key: Annotated[str, about("Your own id; a message with the same id is stored once.", flag="--id")] = ""
     cwd: Annotated[str, about("The folder that says which task is yours.")] = ""
     as_file: Annotated[bool, about("Save the text as a file in the task's folder, and send its name.")] = False
+    at: Annotated[str, AT] = ""
+    when: Annotated[str, WHEN] = ""
 
 
 class CheckInbox(Arguments):
@@ -271,15 +277,15 @@ async def _task_rm(context: CallContext, a: TaskRemove) -> object:
 
 async def _send_to_task(context: AnyCall, a: SendToTask) -> object:
     key = context.send_key(a.key, a.task_id, a.body)
-    sent = await context.tasks.send(context.caller, a.task_id, a.body, priority=a.priority, key=key, as_file=a.as_file)
+    timing, named = DeliveryTime(a.at, a.when), {"priority": a.priority, "key": key}
+    sent = await context.tasks.send(context.caller, a.task_id, a.body, **named, as_file=a.as_file, timing=timing)
     return {**sent.as_json(), "task": sent.message.mailbox.removeprefix(TASK)}
 
 
 async def _send_to_peer(context: AnyCall, a: SendToPeer) -> object:
     key = context.send_key(a.key, a.peer, a.body)
-    sent = await context.tasks.send_to_peer(
-        context.caller, a.body, peer=a.peer, priority=a.priority, cwd=a.cwd, key=key, as_file=a.as_file
-    )
+    timing, named = DeliveryTime(a.at, a.when), {"priority": a.priority, "key": key, "peer": a.peer, "cwd": a.cwd}
+    sent = await context.tasks.send_to_peer(context.caller, a.body, **named, as_file=a.as_file, timing=timing)
     return {**sent.as_json(), "task": sent.message.mailbox.removeprefix(TASK)}
 
 
@@ -331,6 +337,8 @@ async def _inbox_status(context: AnyCall, a: InboxStatus) -> object:
 
 _OWN_TASK: Final = ToolArgument(name="task_id", description="The task's id; this session's own task when empty.")
 _BODY: Final = ToolArgument(name="body", description="What to say, in Markdown.")
+_AT: Final = ToolArgument(name="at", description="Deliver it then: 18:00, in 2h, tomorrow 9:00.")
+_WHEN: Final = ToolArgument(name="when", description="idle: when its session is idle; turn: after its turn.")
 _CHECK_TOOL: Final = tool_of(
     CheckInbox,
     _OWN_TASK,
@@ -347,6 +355,8 @@ _SEND_TOOL: Final = tool_of(
     ToolArgument(name="task_id", description="The task's id."),
     _BODY,
     ToolArgument(name="priority", description="high goes first; normal; low waits for the next prompt."),
+    _AT,
+    _WHEN,
     name="send_to_task",
     title="Send a message to a task",
     description=(
@@ -369,6 +379,8 @@ _PEER_TOOL: Final = tool_of(
     SendToPeer,
     _BODY,
     ToolArgument(name="peer", description="The peer's id; not needed when there is one peer."),
+    _AT,
+    _WHEN,
     name="send_to_peer",
     title="Send a message to the linked task",
     description=(

@@ -41,6 +41,7 @@ from harken.model import Consumer, DeliveryId, Mailbox, Message, MessageId, Offe
 from harken.render import Piece
 from harken.sessions.session import Coverage, Session
 from harken.sources.source import SourceReport
+from harken.times import COMING
 
 CONSUMER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}|task:[a-z0-9][a-z0-9._-]{0,63}")
 _HIGHEST = (1 << 63) - 1  # what a database holds
@@ -54,6 +55,10 @@ def about(text: str, *, flag: str = "") -> msgspec.Meta:
 def position(text: str) -> msgspec.Meta:
     """Describe an argument that is a place in a mailbox or in the journal."""
     return msgspec.Meta(description=text, ge=-1, le=_HIGHEST)
+
+
+AT: Final = about(f"Deliver it then: {COMING}.")
+WHEN: Final = about("Deliver it when its readers are `idle`, or after this `turn`.")
 
 
 class Arguments(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
