@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 TYPE_CHECKING = False
@@ -13,6 +14,12 @@ _THOUSAND: Final = 1000
 _YOURS: Final = frozenset({YOU, "owner"})
 _YOUR_READER, _YOUR_AUTHOR, _YOUR_TASK_SENDER = "watch", "owner", "user"  # what is stored for you
 _AROUND: Final = " ?.:★☆"  # what a name may have around it without looking like another
+
+# Spaces that are none to a program, fillers, and marks without a shape, which Python calls printable.
+_UNSEEN: Final = re.compile(
+    "[\xa0\u034f\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200a\u202f\u205f\u2800\u3000\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
 
 
 def visible(text: str) -> str:
@@ -28,6 +35,14 @@ def _visible(char: str) -> str:
     if char == "\t" or unicodedata.category(char) == "Zs":
         return " "
     return char.encode("unicode_escape").decode("ascii")
+
+
+def legible(text: str) -> str:
+    """Return the text as `visible` does, and also with everything as an escape that looks like a space or like nothing.
+
+    For what is to be allowed: a name with a letter that nobody sees is another name.
+    """
+    return visible(_UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text))
 
 
 def one_line(text: str) -> str:

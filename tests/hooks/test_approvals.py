@@ -204,8 +204,9 @@ def test_answer_does_not_pass_to_what_the_host_asks_instead(rig: DaemonFixture) 
 @pytest.mark.parametrize(
     "question",
     [None, [], "x", {}, {**asked(), "id": 7}, {**asked(), "metadata": "x"}, {**asked(), "permission": ""},
-     asked("x" * 300_000), {**asked(), "metadata": {"\ud800": "\udc00"}}],
-    ids=[str(number) for number in range(9)],
+     asked("x" * 300_000), {**asked(), "metadata": {"\ud800": "\udc00"}},
+     asked(deep=json.loads("[" * 300 + "]" * 300))],
+    ids=[str(number) for number in range(10)],
 )  # fmt: skip
 def test_what_cannot_be_understood_or_shown_is_left_to_the_host(rig: DaemonFixture, question: object) -> None:
     """No word at all: the host asks in its own terminal."""
@@ -294,6 +295,33 @@ def test_edit_is_shown_as_its_diff(rig: DaemonFixture) -> None:
         parts = {each["name"]: each["text"] for each in one(rig, state="open")["parts"]}
         assert parts["change"].splitlines()[1:] == [" one", "-two", "+three"]
         assert parts["filePath"] == "/code/shop/a"
+
+
+def test_edit_of_line_ends_is_shown(rig: DaemonFixture) -> None:
+    """A character that looks like the end of a line keeps a command in a comment, until an edit makes it a real one."""
+    hidden = "# safe\u2028import os"
+    with AskingHost(rig, asked(old_string=hidden, new_string=hidden.replace("\u2028", "\n"))):
+        (change,) = [each["text"] for each in one(rig, state="open")["parts"] if each["name"] == "change"]
+        assert change.splitlines()[1:] == ["-# safe\\u2028import os", "+# safe", "+import os"]
+
+
+@pytest.mark.parametrize("letter", ["\xa0", "\u3164", "\ufe0f", "\u2800"])
+def test_letter_that_nobody_sees_is_shown(rig: DaemonFixture, letter: str) -> None:
+    """A program whose name only looks like one that you know is another one."""
+    escape = letter.encode("unicode_escape").decode()
+    with AskingHost(rig, asked(f"./git{letter}status")):
+        found = one(rig, state="open")
+        assert {each["text"] for each in found["parts"] if each["name"] == "command"} == {f"./git{escape}status"}
+        shown = Browser(rig.daemon).page("/needs").css(".asked pre")
+        assert f"./git{escape}status" in shown[0].text()
+
+
+def test_question_that_offers_another_rule_is_another_one(rig: DaemonFixture) -> None:
+    """Who asks the same again by the same id may not have you allow for ever what you were not shown."""
+    with AskingHost(rig, asked()), AskingHost(rig, {**asked(), "always": ["*"]}):
+        first = one(rig, state="withdrawn")
+        assert error_of(rig.daemon, "approve", approval=first["id"], digest=first["digest"], choice="always")
+        assert one(rig, state="open")["always"] == "*"
 
 
 def test_command_line_shows_it_whole_and_answers(rig: DaemonFixture, harken: Callable[..., str]) -> None:

@@ -18,7 +18,7 @@ from difflib import unified_diff
 from typing import Final
 
 from harken.clock import Clock, Signal
-from harken.display import visible
+from harken.display import legible, visible
 from harken.errors import Unavailable, UserError
 from harken.inbox.caller import Caller, bounded
 from harken.inbox.results import ReplyRow
@@ -118,6 +118,7 @@ class Questions:
 MAX_ASKED_BYTES: Final = 200_000
 """How long a host's question may be, so that each surface can show it whole."""
 
+MAX_ASKED_DEPTH: Final = 50  # of lists in lists: what can be read once may be too deep to be shown somewhere else
 MAX_REASON_CHARS: Final = 2_000
 LOOK_EVERY_SECONDS: Final = 5.0
 RESTARTED: Final = "Harken was restarted; the host asks in its own terminal"
@@ -126,14 +127,30 @@ _CONTEXT_LINES: Final = 3
 
 
 def asked_parts(arguments: Mapping[str, object]) -> Sequence[tuple[str, str]]:
-    """Return everything that a tool is to be given, as people read it: an edit as its diff. Pure, and not yet safe."""
+    """Return everything that a tool is to be given, as people read it: an edit as its diff. Pure."""
     old, new = (next((name for name in names if isinstance(arguments.get(name), str)), "") for names in (_OLD, _NEW))
     parts = [(name, _as_text(value)) for name, value in arguments.items() if not (old and new and name in (old, new))]
     if old and new:
-        before, after = (str(arguments[name]).splitlines() for name in (old, new))
+        # Other characters end a line for Python, and not for what reads the file: they are a part of the change.
+        texts = [str(arguments[name]) for name in (old, new)]
+        is_ended = all(text.endswith("\n") for text in texts)
+        before, after = (text[: -1 if is_ended else None].split("\n") for text in texts)
         lines = list(unified_diff(before, after, n=_CONTEXT_LINES, lineterm=""))[2:]
-        parts.append(("change", "\n".join(lines) or "(only line ends)"))
-    return parts
+        parts.append(("change", "\n".join(lines) or "(none)"))
+    return [(legible(name), legible(text)) for name, text in parts]
+
+
+def _is_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(MAX_ASKED_DEPTH):
+        level = [inner for each in level for inner in _inner(each)]
+    return bool(level)
+
+
+def _inner(value: object) -> Collection[object]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _as_text(value: object) -> str:
@@ -154,14 +171,16 @@ class Approvals:
             await self._store.withdraw(left.id, RESTARTED)
 
     async def ask(self, request: ApprovalRequest, patience: timedelta) -> Approval:
-        """Store what a host asks. Raises `Forbidden` for what is too long to be shown, or one question too many."""
+        """Store what a host asks. Raises `HarkenError` for what cannot be shown, or one question too many."""
         request = replace(
             request,
-            tool=visible(request.tool),
-            folder=visible(request.folder),
-            why=visible(request.why),
-            always=visible(request.always),
+            tool=legible(request.tool),
+            folder=legible(request.folder),
+            why=legible(request.why),
+            always=legible(request.always),
         )
+        if _is_deep(request.arguments):
+            raise UserError("The question is too deep to be shown elsewhere.", "Answer it in the terminal.")
         said = json.dumps([request.arguments, request.tool, request.folder, request.why, request.always])
         if len(said) > MAX_ASKED_BYTES:
             raise UserError("The question is too long to be shown elsewhere.", "Answer it in the terminal.")

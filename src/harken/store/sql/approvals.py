@@ -68,7 +68,12 @@ def ask(tx: Transaction, request: ApprovalRequest, patience: timedelta) -> Appro
     """Store a question."""
     if request.native and (known := tx.execute(BY_NATIVE, (request.session, request.native)).fetchone()):
         same = _from_row(known)
-        if same.request.digest == request.digest:
+        # Also the rule that *always* would write was shown, and is answered.
+        if (same.request.digest, same.request.always, same.request.choices) == (
+            request.digest,
+            request.always,
+            request.choices,
+        ):
             return same
         withdraw(tx, same.id, "its host asks something else by the same id")
     if int(tx.execute(COUNT_OPEN).fetchone()[0]) >= MAX_OPEN:
