@@ -40,7 +40,7 @@ def _visible(char: str) -> str:
 def legible(text: str) -> str:
     """Return the text as `visible` does, and also with everything as an escape that looks like a space or like nothing.
 
-    For what is to be allowed: a name with a letter that nobody sees is another name.
+    For what is to be allowed: a name with an invisible letter is another name.
     """
     return visible(_UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text))
 

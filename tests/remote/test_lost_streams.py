@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -194,3 +195,43 @@ def test_requests_that_come_together_are_of_one_agent(public: PublicDaemon) -> N
     assert len(public.call("status")["sessions"]) == 1
     client.tool("inbound_queue_stats")
     assert _ledger(public, sent) == "seen"
+
+
+@ERAS
+@pytest.mark.parametrize("way", ["another connection", "behind it"])
+def test_call_that_was_on_its_way_before_the_answer_proves_nothing(
+    public: PublicDaemon, version: str, way: str
+) -> None:
+    """Calls of one step go out together; one that needs a handshake first, or waits in line, comes after the answer."""
+    client = RawClient(public, public.token(), version).begin()
+    sent = public.call("send", text="once", sender="ci-bot")["id"]
+    pull, stats = (_request(public, client, name) for name in ("inbox_pull", "inbound_queue_stats"))
+    with public.main.raw() as other, public.main.secure() as first:
+        first.settimeout(WAIT_SECONDS)
+        first.sendall(pull + stats if way == "behind it" else pull)
+        _read_until(first, sent)
+        if way == "behind it":
+            _read_until(first, "dropped_total")
+        else:
+            with public.main.client_context().wrap_socket(other, server_hostname="localhost") as second:
+                second.sendall(stats)
+                _read_until(second, "dropped_total")
+        assert _ledger(public, sent) == "offered"
+        client.tool("inbound_queue_stats")
+    assert _ledger(public, sent) == "seen"
+
+
+def _request(public: PublicDaemon, client: RawClient, tool: str) -> bytes:
+    message = {"jsonrpc": "2.0", **client.tool_call(tool)}
+    body = json.dumps(message).encode()
+    said = client.headers(message) | {"Host": f"localhost:{public.main.port}", "Content-Length": str(len(body))}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in said.items())
+    return f"POST /mcp HTTP/1.1\r\n{lines}\r\n".encode() + body
+
+
+def _read_until(sock: socket.socket, text: str) -> None:
+    found = b""
+    while text.encode() not in found:
+        part = sock.recv(1 << 16)
+        assert part, found
+        found += part

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,7 +25,7 @@ from harken.config.home import write_private
 from harken.daemon.callers import CONNECTION
 from harken.errors import UserError
 from harken.surfaces.doors import WHOLE_BODY
-from harken.surfaces.wire import CARRIER
+from harken.surfaces.wire import ASKED_AT, CARRIER
 
 if sys.platform != "win32":
     import fcntl
@@ -40,6 +41,7 @@ MAX_CONNECTIONS = 320  # a hundred open pages with a stream each, what they ask 
 FIRST_REQUEST_SECONDS = 10.0
 BODY_SECONDS = 60.0
 STALLED_SECONDS = 60.0
+PROMPT_SECONDS = 1.0  # within which a client asks for what it has made a connection for
 LAST_SECONDS = 1.0  # how long a client has to end the connection of its last answer, where that is evidence
 MAX_HEAD_BYTES = 64 * 1024
 SEND_BUFFER_BYTES = 128 * 1024
@@ -91,6 +93,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _attended: socket.socket | None = None  # the same connection, to be asked what was acknowledged when it has ended
     _is_given_up = False  # by us: how the other side ends it afterwards tells nothing
     _is_last = False  # the other side wants no further answer
+    _accepted_at: float | None = None  # before the handshake, while nothing was asked
+    _ready_at = 0.0
     is_over = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # narrowed by uvicorn
@@ -99,6 +103,7 @@ class BoundedProtocol(HttpToolsProtocol):
             transport.close()
             return
         super().connection_made(transport)
+        self._ready_at = time.monotonic()
         self._noted: dict[object, object] = {}  # of this connection, by whoever serves it
         self.loop.call_later(FIRST_REQUEST_SECONDS, self._end_idle)
 
@@ -145,7 +150,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_in_head = True
         super().on_message_begin()
         known: dict[str, dict[object, object]] = {CONNECTION: self._noted, CARRIER: cast("dict[object, object]", self)}
+        known[ASKED_AT] = {"at": self._asked_at()}
         self.scope["extensions"] = known
+
+    def _asked_at(self) -> float:
+        """Return when a request that begins now was sent at the earliest: for the first one a connection was made."""
+        accepted, self._accepted_at = self._accepted_at, None
+        now = time.monotonic()  # that of the loop may stand still between an answer and the next call
+        return now if accepted is None or now > self._ready_at + PROMPT_SECONDS else accepted
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the request's line."""
@@ -224,7 +236,7 @@ class BoundedProtocol(HttpToolsProtocol):
         written = _sent_bytes(self._attended).written
         # What is not with the system yet has no end that could be known, for TLS makes records of it.
         is_whole = not any(each.get_write_buffer_size() for each in _transports(self.transport))
-        return AnswerOnWire(self, written if is_whole else sys.maxsize)
+        return AnswerOnWire(self, written if is_whole else sys.maxsize, time.monotonic())
 
     def is_acknowledged(self, end: int) -> bool | None:
         """Whether the other side took the bytes until `end`; None while that may still come."""
@@ -273,6 +285,7 @@ class AnswerOnWire:
 
     connection: BoundedProtocol
     end: int
+    at: float
 
     def is_taken(self) -> bool | None:
         """Whether the other side took all of it; None: not known yet."""

@@ -78,14 +78,16 @@ class CallLog:
         """Return what the store knows a request of this connection by."""
         return f"{self.edge}/{request}"
 
-    def begin(self, request: str) -> None:
-        """A call arrived: it proves what was answered by now."""
+    def begin(self, request: str, overlapping: Collection[str] = ()) -> None:
+        """A call arrived: it proves what was answered by now, but for calls that were answered after it was sent."""
         self._lost.discard(request)
         if len(self._open) >= MAX_CARRIERS:
             return
         self._open[request] = _AnsweredResult()
-        if self._answered:
-            self._proven[request], self._answered = self._answered, {}
+        proven = {name: carried for name, carried in self._answered.items() if name not in overlapping}
+        if proven:
+            self._answered = {name: carried for name, carried in self._answered.items() if name in overlapping}
+            self._proven[request] = proven
 
     def proven_by(self, request: str, session: Session | None = None) -> Collection[DeliveryId]:
         """Return, once, what a call of a session proved when it arrived. What another session had stays."""

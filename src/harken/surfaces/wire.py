@@ -19,8 +19,17 @@ CARRIER: Final = "harken.carrier"
 """An extension of an HTTP request: the `HttpCarrier` that it came by."""
 
 
+ASKED_AT: Final = "harken.asked-at"
+"""An extension of an HTTP request: `at`, the monotonic time before which it was not sent, as far as is known."""
+
+
 class SentAnswer(Protocol):
     """An answer that was written to a connection."""
+
+    @property
+    def at(self) -> float:
+        """The monotonic time when it was written."""
+        ...
 
     def is_taken(self) -> bool | None:
         """Whether the program at the other end took all of it, as far as this system tells; None: not known yet."""

@@ -12,6 +12,7 @@ import errno
 import logging
 import socket
 import ssl
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -251,6 +252,7 @@ class CountedProtocol(BoundedProtocol):
     def __init__(self, over: Callable[[], None], server: Server) -> None:
         super().__init__(config=server.config, server_state=server.server_state, app_state={})
         self._over: Callable[[], None] | None = over
+        self._accepted_at = time.monotonic()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""

@@ -12,6 +12,7 @@ The token was checked before, by `daemon/public/gate.py`, which also ends what i
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -41,7 +42,7 @@ from harken.sessions.proof import CallLog
 from harken.sessions.session import Note, Session
 from harken.surfaces.mcp.server import INBOX_URI, AgentServer, Context, client_name, request_key
 from harken.surfaces.mcp.services import AgentServices
-from harken.surfaces.wire import CARRIER, HOLDER, HttpCarrier, SentAnswer, sound_json
+from harken.surfaces.wire import ASKED_AT, CARRIER, HOLDER, HttpCarrier, SentAnswer, sound_json
 
 _log = logging.getLogger("harken.mcp")
 
@@ -272,15 +273,19 @@ class RemoteAgent:
             version = Headers(scope=scope).get(VERSION_HEADER, "")
             exchange.is_resumable = not self.is_modern and version >= RESUMABLE_SINCE
             scope["state"] = {**scope.get("state", {}), _NUMBER: exchange.number}
-            self._calls.begin(exchange.number)
+            asked_at = scope.get("extensions", {}).get(ASKED_AT, {}).get("at", math.inf)
+            # On another connection, or behind another one on this, a call may have been on its way all the time.
+            overlapping = {number for number, written in self._unsure.items() if written.at > asked_at}
+            self._calls.begin(exchange.number, overlapping)
             self._waiting[exchange.number] = exchange
-            await self._give_up_lost()
+            await self._give_up_lost(overlapping)
         return exchange
 
-    async def _give_up_lost(self) -> None:
+    async def _give_up_lost(self, overlapping: Collection[str]) -> None:
         """A call arrived: it proves no answer that the other side has not taken."""
+        written = {number: each for number, each in self._unsure.items() if number not in overlapping}
+        self._unsure = {number: self._unsure[number] for number in overlapping}
         async with self._looking:
-            written, self._unsure = self._unsure, {}
             for number in await _lost(written):
                 if self._calls.discard(number, is_proven_by_calls=False) and self._agent.session is not None:
                     await self._inbox.proofs.release(self._agent.session.key, [self._calls.carrier(number)])
@@ -537,9 +542,9 @@ async def _read(scope: Scope, receive: Receive) -> tuple[Message, _AskedMessage 
         body += message.get("body", b"")
         if len(body) > MAX_BODY or not message.get("more_body", False):
             break
-    whole = bytes(body)
+    whole = sound_json(bytes(body))
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        asked = msgspec.json.decode(sound_json(whole), type=_AskedMessage)
+        asked = msgspec.json.decode(whole, type=_AskedMessage)
         return {"type": "http.request", "body": whole, "more_body": False}, asked
     return {"type": "http.request", "body": whole, "more_body": False}, None
 
