@@ -104,7 +104,9 @@ def test_mark_says_how_far_a_sender_is_trusted() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["you", "You", "owner", " you ", "you:", "★ you", "? owner"])
+@pytest.mark.parametrize(
+    "name", ["you", "You", "owner", " you ", "you:", "★ you", "? owner", "\u0443\u043eu", "\uff59\uff4f\uff55"]
+)
 @pytest.mark.parametrize("trust", ["known", "unknown", "owner"])
 def test_somebody_who_calls_themselves_you_is_shown_with_their_id(name: str, trust: str) -> None:
     """A GitHub user may have that name; the id is what the source vouches for."""

@@ -312,6 +312,9 @@ async def test_sender_is_trusted_as_you_said(stage: Stage) -> None:
         assert (sent.message.trust, sent.message.mailbox) == (trust, INBOX)
         with pytest.raises(Forbidden, match="Nobody can speak as"):
             await stage.daemon.inbox.send(caller, "mine", sender="program:other")
+        for name in ("owner", "\u043ewner", "y\u200bou", "\uff59\uff4f\uff55"):
+            with pytest.raises(Forbidden, match="speak as the owner"):
+                await stage.daemon.inbox.send(caller, "mine", sender=name)
     await stage.daemon.access.deny(OWNER, "program:ci-owner")
     assert (await stage.daemon.inbox.send(caller, "again")).message.trust is Trust.UNKNOWN
 

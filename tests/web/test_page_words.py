@@ -135,6 +135,7 @@ def test_message_nobody_reads_says_so_except_among_the_replies() -> None:
         (Sender("ann@example.org", "Ann"), Trust.KNOWN, "teams", "Ann", ""),
         (Sender("ann@example.org", "Ann"), Trust.UNKNOWN, "teams", "Ann", "ann@example.org"),
         (Sender("eve@example.org", "You"), Trust.KNOWN, "teams", "You", "eve@example.org"),
+        (Sender("eve@example.org", "\u0443\u043eu"), Trust.KNOWN, "teams", "\u0443\u043eu", "eve@example.org"),
         (Sender("owner", "you"), Trust.UNKNOWN, "teams", "you", "owner"),
         (Sender("agent:codex", "codex"), Trust.KNOWN, "local", "codex", ""),
         (Sender("task:login", "task:login"), Trust.KNOWN, "local", "login", ""),

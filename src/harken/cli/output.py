@@ -310,7 +310,15 @@ def name_of(record: Record) -> str:
     if is_yours(record):
         return YOU
     name = unmarked(record["from"] or record["sender_id"])
-    return f"{name} ({one_line(record['sender_id'])})" if passes_for_you(name) else name
+    return f"{name} ({one_line(record['sender_id'])})" if _misleads(name) else name
+
+
+def _misleads(name: str) -> bool:
+    if name.isascii():
+        return passes_for_you(name)
+    from harken.ingest.sanitise import bare  # on use: its tables cost time at each start
+
+    return passes_for_you(bare(name))
 
 
 def is_yours(record: Record) -> bool:

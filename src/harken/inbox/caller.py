@@ -19,6 +19,7 @@ from enum import StrEnum
 from harken.errors import Forbidden, UserError
 from harken.ingest.policy import IN_PARTS, MAX_SAID_CHARS, check_said
 from harken.ingest.prepare import MAX_NAME
+from harken.ingest.sanitise import bare
 from harken.model import (
     AGENT,
     INBOX,
@@ -197,7 +198,8 @@ def speaker(caller: Caller, name: str | None) -> Sender:
         raise Forbidden(f"Nobody can speak as {name[:40]!r} from here.", "Name a person or a program: --from ci-bot")
     if caller.role is Role.OWNER:
         return Sender(name, name)
-    if folded in (OWNER_ID, caller_name(Role.OWNER), "user") or caller.sender.id == OWNER_ID:
+    yours = {OWNER_ID, caller_name(Role.OWNER), "user"}
+    if not yours.isdisjoint((folded, bare(folded))) or caller.sender.id == OWNER_ID:
         raise Forbidden("An agent may not speak as the owner.", "Leave out the sender, or name another.")
     return Sender(caller.sender.id, name)
 

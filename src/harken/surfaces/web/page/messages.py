@@ -17,6 +17,7 @@ from typing import Final
 from harken.display import passes_for_you
 from harken.inbox.results import LedgerEntry
 from harken.inbox.views import TimelineItem
+from harken.ingest.sanitise import bare
 from harken.model import LOCAL, OWNER_ID, REPLIES, RUN, TASK, WATCH, Attention, Delivery, DeliveryState, Message, Trust
 from harken.sources.registry import kinds
 from harken.sources.source import SourceReport, Speakers
@@ -213,13 +214,13 @@ def sender_of(message: Message) -> SenderView:
     sender = message.sender
     is_agent = sender.id.startswith((AGENT, TASK, RUN))
     is_you = sender.id == OWNER_ID and message.source == LOCAL and message.trust is Trust.OWNER
-    bare = sender.id.removeprefix(AGENT)
+    short = sender.id.removeprefix(AGENT)
     name = sender.label.removeprefix(TASK) if is_agent else sender.label
-    is_doubtful = message.trust is Trust.UNKNOWN or (passes_for_you(name) and not is_you)
+    is_doubtful = message.trust is Trust.UNKNOWN or (passes_for_you(bare(name)) and not is_you)
     letter = next((char for char in name if char.isalnum()), "?")
     return SenderView(
         name="You" if is_you else name,
-        id=sender.id if is_doubtful and sender.label not in (sender.id, bare) else "",
+        id=sender.id if is_doubtful and sender.label not in (sender.id, short) else "",
         initial="?" if message.trust is Trust.UNKNOWN else "Y" if is_you else letter.upper(),
         look=message.trust.value,
         is_agent=is_agent,
