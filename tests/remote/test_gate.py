@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from harken.daemon.public.gate import MAX_OPEN, RequestRate, address_of
-from harken.daemon.public.listener import WRONG_MOST
+from harken.daemon.public.listener import WRONG_MOST, Slowdown
 from tests.loss.rig import WAIT_SECONDS, until
 from tests.remote.rig import ACCEPT, PublicDaemon
 from tests.remote.test_lost_streams import RawClient
@@ -151,6 +151,7 @@ def test_rate_of_a_token_is_bounded() -> None:
         ("10.0.0.1", "203.0.113.9", "203.0.113.9"),
         ("10.0.0.1", "198.51.100.1, 203.0.113.9, 10.0.0.1", "203.0.113.9"),
         ("10.0.0.1", "", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "203.0.113.9", "203.0.113.9"),
         ("192.0.2.7", "203.0.113.9", "192.0.2.7"),
     ],
 )
@@ -159,6 +160,15 @@ def test_forwarded_address_counts_from_a_named_proxy_alone(client: str, forwarde
     headers = [(b"x-forwarded-for", forwarded.encode())] if forwarded else []
     scope = {"type": "http", "client": (client, 1), "headers": headers}
     assert address_of(scope, {"10.0.0.1"}) == found
+
+
+def test_addresses_of_one_network_are_one() -> None:
+    """With IPv6 a single machine has as many as it likes: each may not guess anew."""
+    slowdown = Slowdown(lambda: 0.0)
+    for number in range(WRONG_MOST):
+        slowdown.note_wrong(f"2001:db8:0:1::{number:x}")
+    addresses = ("2001:db8:0:1:ffff::1", "2001:db8:0:2::1", "::ffff:192.0.2.1", "192.0.2.1")
+    assert [slowdown.is_shut_out(each) for each in addresses] == [True, False, False, False]
 
 
 def test_smuggled_request_is_not_served(public: PublicDaemon) -> None:

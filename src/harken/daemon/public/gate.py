@@ -26,7 +26,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from harken.clock import Clock
-from harken.daemon.public.listener import WRONG_SECONDS, Slowdown
+from harken.daemon.public.listener import WRONG_SECONDS, Slowdown, plain_address
 from harken.errors import Forbidden, HarkenError, Unavailable
 from harken.inbox.access import AGENT_TOKEN, Tokens, holder_of
 from harken.inbox.caller import Caller
@@ -267,7 +267,7 @@ class _Answer:
 def address_of(scope: Scope, proxies: Collection[str]) -> str:
     """Return where a request came from: of a named proxy, the last address in its header that is no proxy's."""
     client = scope.get("client")
-    address = str(client[0]) if client else ""
+    address = plain_address(str(client[0])) if client else ""
     if address not in proxies:
         return address
     forwarded = Headers(scope=scope).get("x-forwarded-for", "")

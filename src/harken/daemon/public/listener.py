@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import socket
 import ssl
@@ -42,6 +43,7 @@ _log = logging.getLogger("harken.public")
 HANDSHAKE_SECONDS: Final = 10.0
 MAX_CONNECTIONS: Final = 512  # of all addresses, those in their handshake too
 MAX_OF_ADDRESS: Final = 32
+NETWORK_BITS: Final = 64
 LOOK_SECONDS: Final = 5.0  # between two looks whether the certificate has changed
 WRONG_SECONDS: Final = 1.0  # how long an address waits for the answer to a wrong secret
 WRONG_MOST: Final = 20  # how many it may show in `FORGET_SECONDS` before it is not listened to
@@ -49,6 +51,27 @@ FORGET_SECONDS: Final = 60.0
 MAX_ADDRESSES: Final = 10_000
 BREATH_SECONDS: Final = 0.1
 _PORTS: Final[Mapping[str, int]] = MappingProxyType({"https": 443, "http": 80})
+
+
+def plain_address(address: str) -> str:
+    """Return an address as settings name it: where one socket serves both versions of IP, those of 4 come in 6."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return str(mapped or found)
+
+
+def counted_address(address: str) -> str:
+    """Return what stands for all addresses of one customer: with IPv6, a network of 2^64."""
+    try:
+        found = ipaddress.ip_address(plain_address(address))
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    return str(ipaddress.IPv6Network((found.packed, NETWORK_BITS), strict=False))
 
 
 class Slowdown:
@@ -64,8 +87,9 @@ class Slowdown:
 
     def note_wrong(self, address: str) -> None:
         """An address has shown a wrong secret."""
-        self._wrong[address] = [*self._recent(address), self._now()]
-        self._wrong.move_to_end(address)
+        counted = counted_address(address)
+        self._wrong[counted] = [*self._recent(address), self._now()]
+        self._wrong.move_to_end(counted)
         while len(self._wrong) > MAX_ADDRESSES:
             self._wrong.popitem(last=False)
 
@@ -76,7 +100,7 @@ class Slowdown:
 
     def _recent(self, address: str) -> list[float]:
         oldest = self._now() - FORGET_SECONDS
-        return [at for at in self._wrong.get(address, ()) if at > oldest]
+        return [at for at in self._wrong.get(counted_address(address), ()) if at > oldest]
 
 
 class Certificate:
@@ -205,8 +229,8 @@ class PublicListener:
                 _log.warning("a connection could not be taken: %s", exc.strerror)  # no file descriptors are left
                 await anyio.sleep(BREATH_SECONDS)
                 continue
-            address = str(place[0])
-            is_proxy = address in self._settings.proxy
+            address = counted_address(str(place[0]))
+            is_proxy = plain_address(str(place[0])) in self._settings.proxy
             is_full = not is_proxy and self._open[address] >= MAX_OF_ADDRESS
             if self._open.total() >= MAX_CONNECTIONS or is_full or not (is_proxy or self._has_certificate):
                 connection.close()
