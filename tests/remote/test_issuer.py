@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, TypeAlias
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from harken.daemon.public.gate import MAX_LOOKS
 from harken.daemon.public.issuer import LEEWAY_SECONDS, TokenIssuer
+from harken.daemon.public.listener import WRONG_MOST
 from harken.errors import Forbidden, Unavailable
 from harken.testing import FakeClock
 from tests.loss.rig import WAIT_SECONDS, until
@@ -235,6 +237,10 @@ def test_holder_of_a_jwt_is_let_in_with_the_token_made_for_it(public: PublicDaem
         until(lambda: public.api("stats", raw)[0] == 401, "it is refused")
         public.call("token_new", name="seven", subject=SUBJECT, may=["read"])
         assert public.api("stats", raw)[0] == 200
+        with ThreadPoolExecutor(WRONG_MOST) as pool:
+            answers = pool.map(lambda number: public.api("whoami", f"wrong-{number}")[0], range(WRONG_MOST))
+            assert set(answers) <= {401, 429}
+        assert [public.api("stats", secret)[0] for secret in ("one-more", raw)] == [429, 200]
 
 
 def test_token_of_harken_does_not_wait_for_the_issuer(public: PublicDaemon) -> None:

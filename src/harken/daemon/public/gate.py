@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from importlib import import_module
 from typing import Final, Protocol
 
@@ -46,6 +47,7 @@ MAX_LOOKS: Final = 8  # at tokens at once: the store is for others, too
 BURST: Final = 200  # requests of one token that may come at once
 RATE: Final = 50.0  # a second, after that
 MAX_SECRET: Final = 4_096
+MAX_VOUCHED: Final = 10_000
 SHUT_SECONDS: Final = 60.0
 UNAUTHORIZED: Final = 401
 TOO_MANY: Final = 429
@@ -127,6 +129,7 @@ class TokenGate:
         self._slowdown = Slowdown()
         self._rate = RequestRate()
         self._looks = anyio.Semaphore(MAX_LOOKS)
+        self._vouched: dict[bytes, float] = {}  # the hashes of JWTs that were good, and until when that counts
         self._open: defaultdict[str, set[anyio.CancelScope]] = defaultdict(set)
         tokens.observe(self._revoked)
 
@@ -154,7 +157,7 @@ class TokenGate:
         secret = given.strip()
         if scheme.lower() != "bearer" or not secret or len(secret) > MAX_SECRET:
             raise _UnknownTokenError("A token is needed.", "Send it as a bearer token.")
-        if self._slowdown.is_shut_out(address) and not self._tokens.is_known(secret):
+        if self._slowdown.is_shut_out(address) and not self._is_known(secret):
             # Not at once either: an address has so many connections, and each asks no more than once a second.
             await anyio.sleep(WRONG_SECONDS)
             raise Unavailable("Too many wrong tokens came from here.", "Wait a minute.", retry_after=SHUT_SECONDS)
@@ -169,6 +172,8 @@ class TokenGate:
         except Forbidden as exc:
             await self._slowdown.hold_up(address)
             raise _RefusedTokenError(exc.message, exc.hint) from exc
+        if math.isfinite(seconds):
+            self._note_vouched(given.strip(), seconds)
         if self._kinds and token.kind not in self._kinds:
             raise Forbidden(f"A token for {token.kind} is not good here.", "Make one: harken token new NAME")
         if not self._rate.take(token.id) or len(self._open[token.id]) >= MAX_OPEN:
@@ -176,6 +181,17 @@ class TokenGate:
         if token.expires_at is not None:
             seconds = min(seconds, (token.expires_at - self._clock.now()).total_seconds())
         return token, max(0.0, seconds)
+
+    def _is_known(self, secret: str) -> bool:
+        """Whether what came was good a moment ago. Costs next to nothing."""
+        until = self._vouched.get(sha256(secret.encode("utf-8", "replace")).digest(), 0.0)
+        return until > anyio.current_time() or self._tokens.is_known(secret)
+
+    def _note_vouched(self, raw: str, seconds: float) -> None:
+        if len(self._vouched) >= MAX_VOUCHED:
+            self._vouched.clear()
+        until = anyio.current_time() + min(seconds, SHUT_SECONDS)
+        self._vouched[sha256(raw.encode("utf-8", "replace")).digest()] = until
 
     def _check_headers(self, headers: Headers) -> None:
         """Refuse what another parser would read otherwise, another name for this address, and pages of others."""
