@@ -12,7 +12,7 @@ from http.client import HTTPSConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -105,8 +105,11 @@ class ProposalServer:
         return {**whole, **changed}
 
 
+Served = TypeVar("Served", bound=ProposalServer)
+
+
 @contextmanager
-def serving(server: ProposalServer) -> Iterator[ProposalServer]:
+def serving(server: Served) -> Iterator[Served]:
     """Serve on this machine until the block ends."""
 
     class Handler(BaseHTTPRequestHandler):
