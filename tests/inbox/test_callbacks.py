@@ -28,7 +28,7 @@ from harken.inbox.callbacks import (
     CallbackSubscriptions,
     TooManySubscriptions,
 )
-from harken.inbox.posting import SERVER_ERROR, CallbackAnswer, CallbackWire
+from harken.inbox.posting import CLIENT_ERROR, SERVER_ERROR, CallbackAnswer, CallbackWire
 from harken.inbox.subscriptions import (
     EVENT_TYPES,
     RECEIVED,
@@ -182,6 +182,21 @@ async def test_failing_posts_wait_longer_each_time_and_suspend_the_subscription(
         post.ticker.poke()
         said = await post.line.until(count + 1)
         assert said[-1].body["message"] == sent[-1]
+
+
+async def test_a_receiver_that_is_gone_is_not_told_for_ever(bench: Bench, post: Post) -> None:
+    """What it will never take is not tried again; but each event kept for it would keep its message."""
+    await post.subscribe()
+    for number in range(GIVE_UP_AFTER + 1):
+        await bench.send(f"number {number}")
+    post.line.answer = CallbackAnswer(status=410, error=CLIENT_ERROR)
+    async with post.delivering():
+        await post.line.until(GIVE_UP_AFTER)
+        with anyio.fail_after(SOON):
+            while not (await post.one()).is_suspended:
+                await anyio.lowlevel.checkpoint()
+    assert len(post.line.said) == GIVE_UP_AFTER
+    assert len(await bench.store.outbox.list(state="parked")) == GIVE_UP_AFTER
 
 
 async def row_has(post: Post, message: str, attempts: int) -> None:

@@ -60,6 +60,7 @@ MAX_OF_TOKEN: Final = 32
 MAX_CHALLENGES: Final = 10  # of one place in a minute: an address is asked in the name of its own subscriber only
 RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 240.0)
 GIVE_UP_AFTER: Final = 3  # events in a row that were parked; then the subscription is suspended
+MAX_POSTS: Final = 32  # at once
 MAX_GAP_TRIES: Final = 5
 LOOK_SECONDS: Final = 30.0
 STRIDE: Final = 500  # events that concern nobody, until their number is stored all the same
@@ -233,6 +234,7 @@ class CallbackDelivery:
         self._wire = wire
         self._words = words  # what an event is in JSON
         self._lanes = set[str]()
+        self._posting = anyio.Semaphore(MAX_POSTS)
 
     async def run(self) -> None:
         """Post for ever."""
@@ -330,15 +332,14 @@ class CallbackDelivery:
 
     async def _post(self, found: CallbackSubscription, row: OutboxRow) -> None:
         said = {**msgspec.json.decode(row.body, type=dict[str, Any]), "cursor": await self._cursor(row.event)}
-        answer = await self._wire.post(found, row.upstream_id, json_bytes(said))
+        async with self._posting:
+            answer = await self._wire.post(found, row.upstream_id, json_bytes(said))
         if not answer.error:
             await self._store.subscriptions.posted(found.id, row.id)
             return
         is_last = answer.is_final or row.attempts >= len(RETRY_SECONDS)
         due = None if is_last else self._now() + timedelta(seconds=RETRY_SECONDS[row.attempts])
-        await self._store.subscriptions.failed(
-            found.id, row.id, answer.error, due_at=due, suspend_after=None if answer.is_final else GIVE_UP_AFTER
-        )
+        await self._store.subscriptions.failed(found.id, row.id, answer.error, due_at=due, suspend_after=GIVE_UP_AFTER)
 
     async def _tell_gap(self, lane: _SubscriptionLane, found: CallbackSubscription) -> None:
         row = await self._store.subscriptions.next_post(found.id)
