@@ -1,6 +1,6 @@
 """The part of the store suite about approvals: one question, the first answer, and every way in which there is none.
 
-One test, or more, for each sentence of `store/contract/approvals.py`. Which steps there are at all is tested over
+One test, or more, for each sentence of `store/contract/questions.py`. Which steps there are at all is tested over
 random orders in `tests/store/test_approval_steps.py`.
 """
 
@@ -28,7 +28,7 @@ from harken.model import (
     approval_digest,
 )
 from harken.store.contract import Store
-from harken.store.contract.approvals import KEPT, MAX_OPEN
+from harken.store.contract.questions import KEPT, MAX_OPEN
 from harken.testing import FakeClock
 from tests.contracts.store_suite import WAIT_SECONDS, Journal, StoreSuite
 from tests.loss.rig import Chance

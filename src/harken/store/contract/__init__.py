@@ -26,7 +26,6 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from harken.model import Mailbox
-from harken.store.contract.approvals import ApprovalStore
 from harken.store.contract.automation import ActionStore, RuleStore, RunStore
 from harken.store.contract.conversations import ConversationStore
 from harken.store.contract.deliveries import DeliveryStore
@@ -36,7 +35,7 @@ from harken.store.contract.leases import LeaseStore
 from harken.store.contract.messages import CheckpointStore, MessageStore, ScheduleStore
 from harken.store.contract.outbox import OutboxStore, SubscriptionStore
 from harken.store.contract.people import PeopleStore
-from harken.store.contract.questions import QuestionStore
+from harken.store.contract.questions import ApprovalStore, QuestionStore
 from harken.store.contract.retention import RetentionStore
 from harken.store.contract.tasks import TaskStore
 from harken.store.contract.timeline import TimelineStore

@@ -22,8 +22,8 @@ from harken.model import (
     fresh_id,
     timestamp,
 )
-from harken.store.contract.approvals import KEPT, MAX_OPEN
 from harken.store.contract.events import RECOVERY
+from harken.store.contract.questions import KEPT, MAX_OPEN
 from harken.store.sql.transaction import (
     Readers,
     SqlConnection,
