@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ import pytest
 
 from harken.automation import QuietHours
 from harken.config.home import Home
+from harken.config.secrets import resolve
 from harken.config.settings import Settings, ToastSettings, WaitingSettings
 from harken.daemon.escalation_wiring import escalation
 from harken.dispatch.escalation import Escalation
@@ -147,8 +149,7 @@ def made(rig: DispatchFixture, *, show_to: list[Toast], address: str, quiet: Qui
         intake=rig.intake,
         mutes=rig.policies.mutes,
         show=show,
-        home=home,
-        environ=environ,
+        secret=partial(resolve, home=home, environ=environ),
     )
 
 

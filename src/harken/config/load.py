@@ -25,6 +25,7 @@ from harken.config.settings import (
     HttpSettings,
     LimitSettings,
     LogSettings,
+    NtfySettings,
     RunSettings,
     Setting,
     Settings,
@@ -239,6 +240,7 @@ def _build(chosen: Mapping[str, Any]) -> Settings:
         runs=RunSettings(**group("runs")),
         toasts=ToastSettings(**group("toasts")),
         waiting=WaitingSettings(**group("waiting")),
+        ntfy=NtfySettings(**group("ntfy")),
         **{table.name: chosen[table.name] for table in TABLES},
     )
 

@@ -428,6 +428,41 @@ class WaitingSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NtfySettings:
+    """An ntfy server that tells your phone what waits for you, at once, and lets you answer there."""
+
+    address: str = field(
+        default="",
+        metadata=_about(
+            reference(),
+            "Where to publish: a reference to the address of a topic, such as https://ntfy.example.org/my-topic.",
+            'address = "env:HARKEN_NTFY"',
+        ),
+    )
+    token: str = field(
+        default="",
+        metadata=_about(reference(), "A reference to the access token for that topic.", 'token = "env:NTFY_TOKEN"'),
+    )
+    shows: str = field(
+        default="sender",
+        metadata=_about(
+            choice("nothing", "sender", "text"),
+            "What stands on the lock screen: only that something waits, who asks, or also what.",
+            'shows = "text"',
+        ),
+    )
+    buttons: str = field(
+        default="none",
+        metadata=_about(
+            choice("none", "answer", "approve", "both"),
+            "What its buttons do, where all of the text is shown: answer questions, allow what agents ask, or both. "
+            "Who reads the topic can press them.",
+            'buttons = "both"',
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
     """A project: sessions that run in one of these folders also read the mailbox `project:<name>`."""
 
@@ -448,6 +483,7 @@ class Settings:
     runs: RunSettings = field(default_factory=RunSettings)
     toasts: ToastSettings = field(default_factory=ToastSettings)
     waiting: WaitingSettings = field(default_factory=WaitingSettings)
+    ntfy: NtfySettings = field(default_factory=NtfySettings)
     attention: Mapping[str, Attention] = field(
         default_factory=dict[str, Attention],
         metadata=_about(None, "How far the messages of a source may push.", '[attention]\nteams = "wake"'),

@@ -28,6 +28,7 @@ from harken import __version__
 from harken.clock import Clock, SystemClock
 from harken.config.home import Home, disk_error, write_private
 from harken.config.load import load
+from harken.config.secrets import resolve
 from harken.config.settings import Settings
 from harken.daemon import http, upkeep
 from harken.daemon.callers import AgentProcesses, Callers, client_check
@@ -94,6 +95,7 @@ from harken.verbs.verb import CallContext, PhoneLinkMade
 if TYPE_CHECKING:  # importing them here is what this module puts off
     from harken.daemon.public.issuer import TokenIssuer
     from harken.daemon.public.listener import PublicListener
+    from harken.daemon.public.ntfy import NtfyPush
     from harken.daemon.public.phones import PhoneDoor
     from harken.daemon.satellites.machines import Machines
     from harken.surfaces.mcp.connection import Connection
@@ -181,6 +183,7 @@ class Daemon:
     public: PublicListener | None = None
     machines: Machines | None = None
     phones: PhoneDoor | None = None
+    ntfy: NtfyPush | None = None
     tokens: Tokens = field(init=False)
     views: Views = field(init=False)
     subscriptions: EventSubscriptions = field(init=False)
@@ -571,7 +574,8 @@ def _let_machines_in(daemon: Daemon, listener: Listener, supervisor: Supervisor)
     )
     phones = daemon.phones = phone_door(daemon)
     posted = Route(f"{EVENT_DOORS}{{name}}", daemon.source_set.doors.app)
-    routes = [machines.route, *door.routes(), posted, phones.route]
+    pressed = [daemon.ntfy.route] if daemon.ntfy else []
+    routes = [machines.route, *door.routes(), posted, *pressed, phones.route]
     public = daemon.public = PublicListener(daemon.settings.http, os.environ, routes)
     supervisor.start("phones", phones.run)
     supervisor.start("machines", machines.run)
@@ -659,6 +663,9 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
             consent_to=daemon.rule_wiring.consent_to,
         )
         supervisor.start("toasts", toasts.run)
+    if settings.ntfy.address:
+        daemon.ntfy = _ntfy(daemon)
+        supervisor.start("ntfy", daemon.ntfy.run)
     supervisor.start("waiting", partial(lead, "waiting", _escalation(daemon).run))
     daemon.rule_wiring.start(supervisor, daemon.leader)
     if settings.runs.ask_in_session:
@@ -680,8 +687,21 @@ def _escalation(daemon: Daemon) -> Escalation:
         intake=daemon.intake,
         mutes=daemon.policies.mutes,
         show=daemon.desktop.show,
-        home=daemon.home,
-        environ=os.environ,
+        secret=partial(resolve, home=daemon.home, environ=os.environ),
+        phones=[daemon.ntfy.tell] if daemon.ntfy else [],
+    )
+
+
+def _ntfy(daemon: Daemon) -> NtfyPush:
+    from harken.daemon.public.ntfy import NtfyPush
+
+    return NtfyPush(
+        daemon.store,
+        daemon.clock,
+        daemon.settings,
+        approvals=daemon.wiring.approvals,
+        inbox=daemon.inbox,
+        secret=partial(resolve, home=daemon.home, environ=os.environ),
     )
 
 

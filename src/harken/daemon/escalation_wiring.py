@@ -6,16 +6,15 @@ What is said is made here, from counts, names and times; text of a message stand
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from harken.clock import Clock
-from harken.config.home import Home
-from harken.config.secrets import resolve
 from harken.config.settings import Settings
 from harken.dispatch.escalation import Escalation, LadderStep, ReminderLadder, ReminderWay, Tell, climbing
 from harken.dispatch.toast import Phone, Show, Toast, safe_text
+from harken.errors import HarkenError
 from harken.inbox.questions import ago, sentence
 from harken.ingest.intake import Intake
 from harken.ingest.sanitise import one_line
@@ -44,16 +43,16 @@ def escalation(
     intake: Intake,
     mutes: Mutes,
     show: Show,
-    home: Home,
-    environ: Mapping[str, str],
+    secret: Callable[[str], str],
+    phones: Sequence[Tell] = (),
 ) -> Escalation:
-    """Return the loop as it is configured."""
+    """Return the loop as it is configured. `secret` resolves a reference; `phones` are more ways to the phone."""
     waiting = settings.waiting
     rungs = climbing(
         (
             LadderStep(ReminderWay.AGENT, waiting.remind_after),
             LadderStep(ReminderWay.TOAST, waiting.toast_after if settings.toasts.enabled else timedelta(0)),
-            LadderStep(ReminderWay.PHONE, waiting.phone_after if waiting.phone else timedelta(0)),
+            LadderStep(ReminderWay.PHONE, waiting.phone_after if waiting.phone or phones else timedelta(0)),
         )
     )
     ways: dict[ReminderWay, Tell] = {
@@ -61,7 +60,9 @@ def escalation(
         ReminderWay.TOAST: _to_desktop(show, clock),
     }
     if waiting.phone:
-        ways[ReminderWay.PHONE] = _to_phone(waiting.phone, clock, home, environ)
+        phones = [*phones, _to_phone(waiting.phone, clock, secret)]
+    if phones:
+        ways[ReminderWay.PHONE] = _to_any(phones)
     return Escalation(store.questions, clock, ReminderLadder(rungs=rungs, quiet=settings.toasts.quiet_hours), ways)
 
 
@@ -117,10 +118,27 @@ def _to_desktop(show: Show, clock: Clock) -> Tell:
     return tell
 
 
-def _to_phone(reference: str, clock: Clock, home: Home, environ: Mapping[str, str]) -> Tell:
+def _to_any(phones: Sequence[Tell]) -> Tell:
+    """Return what tells in several ways; it fails only where each of them does."""
+
+    async def tell(questions: Sequence[Question]) -> bool:
+        is_told, failures = False, list[HarkenError]()
+        for each in phones:
+            try:
+                is_told = await each(questions) or is_told
+            except HarkenError as exc:
+                failures.append(exc)
+        if failures and not is_told:
+            raise failures[0]
+        return is_told
+
+    return tell
+
+
+def _to_phone(reference: str, clock: Clock, secret: Callable[[str], str]) -> Tell:
     async def tell(questions: Sequence[Question]) -> bool:
         # Looked up each time: whoever puts it right need not restart anything.
-        phone = Phone(resolve(reference, home, environ))
+        phone = Phone(secret(reference))
         names = sorted({_who(question) for question in questions})[:MAX_NAMED]
         return await phone.tell(_title(questions, clock.now()), "\n".join(names))
 
