@@ -165,6 +165,14 @@ def test_guessed_links_are_slowed_down_and_then_not_listened_to(web: PhoneWeb) -
     assert web.look("/conversations").status == 200
 
 
+def test_sign_in_reads_no_more_than_a_sign_in_has(web: PhoneWeb) -> None:
+    """It is the one body that is read of everyone: many of them must not fill the memory."""
+    web.wish = {"may": ["read"]}
+    secret = web.secret()
+    assert web.redeem(secret, extra="x" * 5_000).status == 403
+    assert web.redeem(secret).status == 200
+
+
 def test_revoked_phone_is_out_at_once_and_its_stream_ends(web: PhoneWeb) -> None:
     """A lost phone must not see the next message."""
     web.enter(["read", "approve"])
@@ -260,6 +268,7 @@ def test_reader_is_shown_no_button_that_would_be_refused(web: PhoneWeb) -> None:
         "/m/inbox": ("data-reply", 'id="composer"'),
         "/conversations": ("data-triage",),
         "/needs": ("/do/settle", "/do/approve"),
+        "/waiting": ("choose Reply",),
     }.items():
         shown, all_of_it = reader.look(path).text, doer.look(path).text
         assert [word for word in words if word in shown and word != "data-triage"] == [], path

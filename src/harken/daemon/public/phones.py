@@ -20,6 +20,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
+import anyio.to_thread
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -261,7 +262,7 @@ class PhoneDoor:
             busy = Unavailable("This phone asks too often.", "Wait a moment.")
             await error_answer(busy, TOO_MANY)(scope, receive, send)
             return
-        app = self._app_of(visit.session, token)
+        app = await self._app_of(visit.session, token)
         scope["state"] = {**scope["state"], IS_OPEN: partial(self._tokens.is_in_force, token)}
         until = anyio.CancelScope(deadline=anyio.current_time() + self._left(token))
         answer = _Cuttable(send)
@@ -281,11 +282,13 @@ class PhoneDoor:
             return math.inf
         return max(0.0, (token.expires_at - self._clock.now()).total_seconds())
 
-    def _app_of(self, session: PageSession, token: Token) -> ASGIApp:
+    async def _app_of(self, session: PageSession, token: Token) -> ASGIApp:
         """Return the application of a phone, made when it is asked for first."""
         known, app = self._apps.get(session.id, (None, None))
         if known is None or app is None or known.scope != token.scope:
-            app = self._pages.answering(self._routes(session, holder_of(token)), self._shell)
+            # The first imports the page, which takes a while.
+            routes = await anyio.to_thread.run_sync(self._routes, session, holder_of(token))
+            app = self._pages.answering(routes, self._shell)
             self._apps[session.id] = (token, app)
         return app
 

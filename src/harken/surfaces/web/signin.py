@@ -44,6 +44,7 @@ PHONE_LINK_SECONDS: Final = 300  # a phone has to be found, unlocked and held up
 MAX_LINKS: Final = 8
 _SECRET_BYTES: Final = 32
 _MAX_NONCE: Final = 64
+MAX_SIGN_IN: Final = 4_096  # bytes: this is read of everyone
 
 
 class RenewRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,9 +212,14 @@ def renewal_route(sign_ins: SignIns) -> Route:
 
 
 async def sign_in_request(request: Request) -> SignInRequest | None:
-    """Return what a page says to sign in; None for a body that is nothing of the kind."""
+    """Return what a page says to sign in; None for a body that is nothing of the kind, or that is longer."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_SIGN_IN:
+            return None
     try:
-        return msgspec.json.decode(await request.body(), type=SignInRequest)
+        return msgspec.json.decode(bytes(body), type=SignInRequest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

@@ -84,7 +84,7 @@ class TimelinePages:
             title=task.task.title if task else mailbox_title(name),
             after=after,
             overview=overview,
-            why_not=_why_not(name, task) or self._read_only(),
+            why_not=self._to_answer(_why_not(name, task)) if _why_not(name, task) else self._read_only(),
             task=task,
         )
         return await self._timeline(request, PageScope(mailbox=name), setting)
@@ -98,13 +98,18 @@ class TimelinePages:
             title=place.channel or place.source,
             after=after,
             overview=await self._context.views.overview(),
-            why_not=f"What is said here comes from {origin}. To answer a message there, choose Reply on it (r).",
+            why_not=self._to_answer(
+                f"What is said here comes from {origin}. To answer a message there, choose Reply on it (r)."
+            ),
             note=f"from {origin}",
         )
         return await self._timeline(request, place, setting)
 
     def _read_only(self) -> str:
         return "" if self._context.can("send") else NO_SENDING
+
+    def _to_answer(self, how: str) -> str:
+        return how if self._context.can("reply") else NO_SENDING
 
     async def conversation(self, request: Request) -> Response:
         """Answer with the messages of one conversation."""
@@ -119,7 +124,7 @@ class TimelinePages:
             title=sender_of(item.message).name,
             after=after,
             overview=await self._context.views.overview(),
-            why_not="To answer, choose Reply on a message (r).",
+            why_not=self._to_answer("To answer, choose Reply on a message (r)."),
             note=sender_of(item.message).origin,
             conversation=item.message.id,
         )
@@ -435,7 +440,7 @@ class WaitingPages:
             title="Waiting",
             after=after,
             overview=overview,
-            why_not="To answer a message, choose Reply on it (r).",
+            why_not="To answer a message, choose Reply on it (r)." if self._context.can("reply") else NO_SENDING,
         )
         return await self._pages.page(
             "panels/waiting.html.j2",
