@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from harken.hosts.registry import host_named, hosts, interactive
+from harken.hosts.registry import host_named, host_names, hosts, interactive
 from harken.testing.daemon import DaemonProcess, Json
 from harken.trial.exchange import ModelAnswer
 from harken.trial.model import MockModel
@@ -27,7 +27,9 @@ from tests.hosts.story import tree
 from tests.loss.rig import until
 from tests.satellite.rig import free_port, let_machines_in
 
-HOSTS: Final = ("claude-code", "codex", "opencode")
+HOSTS: Final = host_names()
+# These end no session when they leave: what they had without proof stays theirs for a quarter of an hour.
+SILENT_LEAVERS: Final = frozenset({"gemini-cli"})
 COUNT: Final = ModelAnswer.call("inbound_queue_stats", {})
 # What a person has allowed for good: Codex asks before `reply`, and refuses it where nobody can be asked.
 ALLOWED: Final = '\n[mcp_servers.harken.tools.reply]\napproval_mode = "approve"\n'
@@ -119,6 +121,9 @@ def test_message_without_proof_is_not_called_seen(remote: RemoteHost) -> None:
     assert states in (["offered"], ["queued"]), states
     observer.leave_open(message)
     host.run(PULL, proving(host, message))
+    if host.name in SILENT_LEAVERS:
+        assert remote.states(message) == ["offered"]
+        return
     assert remote.states(message) == ["seen"]
     host.conclude()
 
