@@ -90,6 +90,7 @@ PAGES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
         "/part/item/{ref}": _READ,
         "/part/items": _READ,
         "/part/reply/{ref}/{reply}": _READ,
+        "/part/scheduled": _READ,
         "/part/sent/{ref}": _READ,
         "/part/sidebar": _READ,
         "/part/task/{task}": _READ,

@@ -19,9 +19,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from harken.errors import NotFound, TooLong, UserError
-from harken.inbox.results import SendResult, TaskProgress
+from harken.inbox.inbox import Inbox
+from harken.inbox.results import Forecast, SendResult, TaskProgress
 from harken.inbox.views import MailOverview, Timeline, TimelineItem
-from harken.model import LOCAL, REPLIES, TASK, DeliveryState, Mailbox, TaskState, fresh_id
+from harken.model import LOCAL, REPLIES, TASK, DeliveryState, Mailbox, ScheduledMessage, TaskState, fresh_id
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page.links import PageScope, mailbox_href, message_href, place_of
 from harken.surfaces.web.page.markdown import piece_of, visible
@@ -190,6 +191,11 @@ class TimelinePages:
         told = await self._context.views.forecast(message.mailbox, message.priority.value) if is_waiting else None
         return self._pages.part("sent_now.html.j2", message=message, ledger=ledger, forecast=told)
 
+    async def scheduled(self, request: Request) -> Response:
+        """Answer with what waits for its time in a mailbox."""
+        name = request.query_params.get("mailbox", "")
+        return await self._pages.fragment("scheduled.html.j2", scheduled=await scheduled_in(self._context.inbox, name))
+
     async def why_not(self, request: Request) -> Response:
         """Answer with why nothing can be written to a mailbox any more; with nothing where one can."""
         name = Mailbox(request.query_params.get("mailbox", ""))
@@ -256,6 +262,7 @@ class TimelinePages:
             is_past=is_past,
             is_new=False,
             forecast=told,
+            scheduled=() if is_past else await scheduled_in(self._context.inbox, place.mailbox),
             key=fresh_id("", 20),
         )
 
@@ -290,6 +297,11 @@ class TimelinePages:
             after=after,
             limit=PAGE,
         )
+
+
+async def scheduled_in(inbox: Inbox, mailbox: str) -> Sequence[tuple[ScheduledMessage, Forecast]]:
+    """Return what waits for its time in a mailbox, and what each message waits for."""
+    return [(each, inbox.outlook_of(each)) for each in await inbox.scheduled(mailbox)] if mailbox else ()
 
 
 def _why_not(mailbox: Mailbox, task: TaskProgress | None) -> str:
@@ -337,6 +349,14 @@ class MessageActions:
         said = "Sent." if sent.is_new else "Sent before."
         said = f"{said} The text is in {sent.file} in the task's folder." if sent.file else said
         return self._done(request, mailbox_href(mailbox), said, _sentence(sent), sent.message.id)
+
+    async def unsend(self, request: Request) -> Response:
+        """Withdraw a message that waits for its time, and show what is left."""
+        caller, inbox = self._context.call_context("unsend").caller, self._context.inbox
+        message = (await inbox.unsend(caller, (await form_of(request)).get("ref", ""))).message
+        if not is_part(request):
+            return RedirectResponse(mailbox_href(message.mailbox), SEE_OTHER)
+        return await self._pages.fragment("scheduled.html.j2", scheduled=await scheduled_in(inbox, message.mailbox))
 
     async def seen(self, request: Request) -> Response:
         """Note that the person was shown a timeline from one position up to another, or wants to be done with it."""
@@ -400,10 +420,15 @@ def page_routes(context: WebContext) -> list[Route]:
         ("/part/sidebar", look.sidebar),
         ("/part/forecast", look.forecast),
         ("/part/sent/{ref}", look.sent),
+        ("/part/scheduled", look.scheduled),
         ("/part/why-not", look.why_not),
         ("/part/task/{task}", look.task),
     )
-    done: tuple[tuple[str, Handler], ...] = (("/do/send", do.send), ("/do/seen", do.seen))
+    done: tuple[tuple[str, Handler], ...] = (
+        ("/do/send", do.send),
+        ("/do/unsend", do.unsend),
+        ("/do/seen", do.seen),
+    )
     return [
         *(Route(path, answered(pages, handler), methods=["GET"]) for path, handler in shown),
         *(Route(path, answered(pages, handler), methods=["POST"]) for path, handler in done),
