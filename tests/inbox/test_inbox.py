@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.errors import NotFound, TooLong, UserError
+from harken.errors import Forbidden, NotFound, TooLong, UserError
 from harken.inbox.caller import Bounds
 from harken.inbox.results import Outlook
 from harken.model import INBOX, WATCH, Attention, DeliveryState, Mailbox, Priority, SessionKey
@@ -171,3 +171,12 @@ async def test_a_configured_project_has_readers(tmp_path: Path) -> None:
     async with open_bench(tmp_path, Bounds(agents_read=frozenset({INBOX, shop}))) as bench:
         sent = await bench.inbox.send(OWNER, "hello", to=shop)
         assert sent.forecast.outlook is Outlook.NEXT_SESSION
+
+
+@pytest.mark.parametrize("words", ["yes a-4k2m9x", "y\u200bes ap-7k2q8d", "NO ap-7k2q8d use make"])
+async def test_agent_cannot_say_in_a_chat_what_answers_for_you(bench: Bench, words: str) -> None:
+    """A reply may leave through an account of yours, and would come back as your word."""
+    message = (await bench.inbox.send(OWNER, "how is it going?")).message.id
+    with pytest.raises(Forbidden, match="answer what is asked of you"):
+        await bench.inbox.reply(AGENT, message, words)
+    assert (await bench.inbox.reply(AGENT, message, f"Write {words}")).body == f"Write {words}"

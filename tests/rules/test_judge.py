@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
@@ -14,12 +15,23 @@ import pytest
 from harken.automation import MAX_WAITING, ActionState, Mode, Outcome
 from harken.clock import Clock
 from harken.errors import UserError
-from harken.model import LOCAL, Attention, Message, NewMessage, Sender, Trust
+from harken.model import (
+    LOCAL,
+    REPLIES,
+    ApprovalChoice,
+    ApprovalState,
+    Attention,
+    Message,
+    NewMessage,
+    Sender,
+    Trust,
+)
 from harken.rules.judge import RuleBook, RuleJudge
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.builders import a_new_message
+from tests.contracts.approvals import request_of
 
 AUTO: Mapping[str, object] = {"name": "run", "mode": "auto", "prompt": "See {{content}}", "tools": ["read_file"]}
 TELL: Mapping[str, object] = {"name": "tell", "contentRegex": "red"}
@@ -237,6 +249,32 @@ async def test_owner_answers_by_a_message_and_nobody_else_does(tmp_path: Path) -
             f"This answers nothing: Action {action.id} is queued already (by you, by ci).",
             f"{action.id} (ask) is queued now.",
         ]
+
+
+async def test_old_words_do_not_answer_a_younger_question(tmp_path: Path) -> None:
+    """Ids are short, and may come again: a message that was held up for days meant another question."""
+    clock = FakeClock()
+    async with open_judge(tmp_path, clock) as rig:
+        asked = await rig.store.approvals.ask(request_of(), timedelta(hours=1))
+        held_up = NewMessage(
+            mailbox=REPLIES,
+            source="ci",
+            sender=Sender("ann"),
+            text=f"yes {asked.id}",
+            trust=Trust.OWNER,
+            attention=Attention.PROMPT,
+            sent_at=clock.now() - timedelta(days=2),
+        )
+        await rig.store.messages.append([held_up])
+        await rig.judge.catch_up()
+        assert (await rig.store.approvals.get(asked.id)).state is ApprovalState.OPEN
+        assert "is older than" in (await rig.store.outbox.list())[0].body
+        await rig.say(f"no {asked.id} use make", trust=Trust.OWNER)
+        await rig.judge.catch_up()
+        answered = await rig.store.approvals.get(asked.id)
+        # This host passes no reason on: none is kept, and the bot says so.
+        assert (answered.choice, answered.reason, answered.through) == (ApprovalChoice.NO, "", "ci")
+        assert (await rig.store.outbox.list())[0].body.endswith("is refused now. Its agent is not told why.")
 
 
 async def test_windows_outlive_a_time_with_other_rules(tmp_path: Path) -> None:

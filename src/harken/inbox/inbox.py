@@ -346,6 +346,11 @@ class Inbox:
         check_reply(body, self._bounds)
         message = await self.readable(ref, among)
         check_answerable(message, self._bounds)
+        said = Draft(source=message.source, sender=caller.sender, text=body)
+        is_person = caller.role is Role.OWNER and caller.scope is None
+        if not is_person and answer_of(prepare(said, self._policies.current()).text) is not None:
+            # Sent through an account of yours it would come back as your word.
+            raise caller.refusal("answer what is asked of you, in words")
         await self._enroll(Reader(consumer=caller.consumer, session=caller.session, mailboxes=(message.mailbox,)))
         call = CallKey(edge=edge, request=request) if edge else None
         return await self._store.outbox.add(

@@ -3,8 +3,8 @@
 Only the id that the source vouches for decides trust: names are the sender's own choice, and a message can never change
 what is decided here. Of routes and attention rules the first match wins; text and channel are given cleaned. What is
 said here and now is refused when it is too long; a mail or a webhook is cut, and its record says so. A message of the
-owner that is nothing but `yes a-4k2m9x` answers an action: a quote, or an answer among other words, answers nothing.
-Pure. Who is pushed how is decided later, by dispatch.
+owner that is nothing but `yes a-4k2m9x` answers an action, and `yes ap-7k2q8d` an approval: a quote, or an answer among
+other words, answers nothing. Pure. Who is pushed how is decided later, by dispatch.
 """
 
 from __future__ import annotations
@@ -189,12 +189,26 @@ _ANSWER: Final = re.compile(
 )
 
 
+# In one line: what stands below a reason in a chat or a mail is quoted, and not the owner's word.
+_APPROVAL: Final = re.compile(
+    r"(?P<word>yes|no)[ \t]+(?P<approval>ap-[0-9a-z]{6})(?:[.!]|[ \t]+(?P<reason>[^\s.!][^\r\n]*))?",
+    re.IGNORECASE | re.ASCII,
+)
+MAX_REASON: Final = 500
+
+
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """Which action a message answers, and how."""
+    """Which action or approval a message answers, and how."""
 
     action: str
     is_yes: bool
+    reason: str = ""  # of a refusal, for the agent
+
+    @property
+    def is_of_approval(self) -> bool:
+        """Whether it answers what a host asks, and not what a rule asks."""
+        return self.action.startswith("ap-")
 
 
 def answer_in(message: Message) -> ChatAnswer | None:
@@ -206,9 +220,17 @@ def answer_of(text: str) -> ChatAnswer | None:
     """Return the answer that a text is, if it is one, of any sender."""
     found = _ANSWER.fullmatch(text.strip())
     if found is None:
-        return None
+        return _approval_of(text)
     word = (found["after"] or found["word"]).lower()
     return ChatAnswer(found["action"].lower(), is_yes=word != "no")
+
+
+def _approval_of(text: str) -> ChatAnswer | None:
+    found = _APPROVAL.fullmatch(text.strip())
+    reason = found["reason"] or "" if found else ""
+    if found is None or len(reason) > MAX_REASON or (reason and found["word"].lower() == "yes"):
+        return None
+    return ChatAnswer(found["approval"].lower(), is_yes=found["word"].lower() == "yes", reason=reason.strip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,9 +27,21 @@ import msgspec
 
 from harken.automation import ACTIONS, Rule, RuleState, RuleVerdict
 from harken.clock import Clock, Signal
+from harken.display import visible
 from harken.errors import Conflict, HarkenError, NotFound, UserError
-from harken.ingest.policy import answer_in
-from harken.model import AGENT, OUTBOX, RULES, Mailbox, Message, fresh_id
+from harken.ingest.policy import ChatAnswer, answer_in
+from harken.model import (
+    AGENT,
+    APPROVALS,
+    OUTBOX,
+    RULES,
+    ApprovalAnswer,
+    ApprovalChoice,
+    ApprovalState,
+    Mailbox,
+    Message,
+    fresh_id,
+)
 from harken.rules.engine import decide
 from harken.rules.fault import RuleFault
 from harken.rules.load import MAX_BYTES, RuleFile, load
@@ -111,7 +123,7 @@ class RuleJudge:
 
         def wake(grown: Collection[Mailbox]) -> None:
             # Without rules or questions nobody pays for them.
-            if ACTIONS in grown or not (self._is_idle or _NOT_MAIL.issuperset(grown)):
+            if ACTIONS in grown or APPROVALS in grown or not (self._is_idle or _NOT_MAIL.issuperset(grown)):
                 ring.set()
 
         with self._store.changes.listen(wake):
@@ -173,7 +185,7 @@ class RuleJudge:
         rules = self._book.current
         if not rules.rules:
             standing = await self._store.rules.state()
-            if not standing.waiting:
+            if not (standing.waiting or await self._store.approvals.list([ApprovalState.OPEN], limit=1)):
                 self._judged = max(self._judged, standing.head)
                 self._is_idle = True
                 return False
@@ -232,28 +244,51 @@ class RuleJudge:
         )
 
     async def _take_answers(self, messages: Sequence[Message]) -> None:
-        """Let the owner's own messages answer what waits for them, and tell what became of it."""
+        """Let the owner's own messages answer what rules and hosts ask, and tell what became of it."""
         for message in messages:
             answer = answer_in(message)
             if answer is None or await self._store.outbox.to_message(message.id):
                 # After a crash, or by the next leader, what was answered is judged once more.
                 continue
             try:
-                action = await self._store.actions.get(answer.action)
-                answered = await self._store.actions.answer(
-                    action.id, is_yes=answer.is_yes, by=f"you, by {message.source}"
-                )
-                said = f"{answered.id} ({answered.rule}) is {answered.state.value} now."
+                said = await (self._approve if answer.is_of_approval else self._confirm)(message, answer)
             except (Conflict, NotFound, UserError) as exc:
                 said = f"This answers nothing: {exc.message}"
             call = CallKey(edge="answers", request=message.id)
             await self._store.outbox.add(message.id, said, author=f"{AGENT}{RULES}", consumer=RULES, call=call)
+
+    async def _confirm(self, message: Message, answer: ChatAnswer) -> str:
+        action = await self._store.actions.get(answer.action)
+        answered = await self._store.actions.answer(action.id, is_yes=answer.is_yes, by=f"you, by {message.source}")
+        return f"{answered.id} ({answered.rule}) is {answered.state.value} now."
+
+    async def _approve(self, message: Message, answer: ChatAnswer) -> str:
+        """Answer what a host asks: the id stands for all of it, and is no other question's while this one is open."""
+        asked = await self._store.approvals.get(answer.action)
+        said_at = min(message.sent_at or message.received_at, message.received_at)
+        if asked.id != answer.action or said_at < asked.asked_at - SKEW:
+            raise Conflict(f"Your message is older than {asked.id}.", "Look at what is asked now: harken approve")
+        is_told = asked.request.carries_reason
+        answered = await self._store.approvals.answer(
+            ApprovalAnswer(
+                approval=asked.id,
+                session=asked.request.session,
+                digest=asked.request.digest,
+                choice=ApprovalChoice.ONCE if answer.is_yes else ApprovalChoice.NO,
+                by="you",
+                through=message.source,
+                reason=visible(answer.reason) if is_told else "",
+            )
+        )
+        said = f"{answered.id} ({answered.request.tool}) is {'allowed once' if answer.is_yes else 'refused'} now."
+        return said if is_told or not answer.reason else f"{said} Its agent is not told why."
 
 
 def _nonce() -> str:
     return fresh_id("", 12)
 
 
+SKEW: Final = timedelta(minutes=1)  # between the clock of a source and ours
 REFIT_AFTER: Final = timedelta(seconds=20)
 UNREADABLE: Final = "unreadable"  # in the place of the digest of a file
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
