@@ -339,6 +339,21 @@ def test_command_line_shows_it_whole_and_answers(rig: DaemonFixture, harken: Cal
         assert host.reply() == {"reply": "reject", "message": "use make"}
 
 
+def test_doctor_says_what_answers_have_proven(rig: DaemonFixture) -> None:
+    """That it is switched on proves nothing: what counts is a host that did what was answered."""
+    with AskingHost(rig, asked()) as host, AskingHost(rig, asked(), "ses_2"):
+        one(rig, session="opencode:ses_2")
+        answer(rig, one(rig, session="opencode:ses_1"), "once")
+        host.reply()
+        host.say(b"!")
+        until(lambda: some(rig, state="obeyed"), "one is obeyed")
+        command = [sys.executable, "-m", "harken", "--home", str(rig.daemon.home), "doctor", "opencode", "--json"]
+        done = subprocess.run(command, capture_output=True, check=False)
+    (said,) = json.loads(done.stdout)["hosts"]
+    assert (said["approvals"]["asked"], said["approvals"]["obeyed"]) == (2, 1)
+    assert said["approvals"]["last_obeyed_at"]
+
+
 @pytest.fixture
 def harken(rig: DaemonFixture) -> Callable[..., str]:
     """Run a command as you do in a terminal."""

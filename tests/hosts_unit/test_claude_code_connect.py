@@ -371,3 +371,19 @@ def test_check_sees_that_hooks_are_switched_off(place: InstallTarget) -> None:
     findings = {finding.what: finding for finding in CONNECTOR.check(place)}
     assert not findings["Claude Code runs hooks"].is_good
     assert "settings.json" in findings["Claude Code runs hooks"].hint
+
+
+def test_check_sees_another_hook_that_answers_for_you(place: InstallTarget) -> None:
+    """Of several the first in time counts: a program would allow what you were just going to refuse."""
+    asking, what = replace(place, has_approvals=True), "no other hook answers what Claude Code asks"
+    assert what not in {finding.what for finding in CONNECTOR.check(place)}
+    for hooks, is_good in (
+        ({}, True),
+        ({"PermissionRequest": []}, True),
+        ({"PermissionRequest": [{}]}, False),
+        (7, True),
+    ):
+        write(place.user / ".claude" / "settings.json", {"hooks": hooks})
+        (finding,) = (each for each in CONNECTOR.check(asking) if each.what == what)
+        assert finding.is_good is is_good, hooks
+        assert ("settings.json" in finding.hint) is not is_good

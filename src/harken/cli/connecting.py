@@ -319,13 +319,13 @@ def check_up(asked: Invocation, names: Sequence[str]) -> None:
         asked.print_json(
             {
                 "harken": own.facts | {"findings": [finding_record(finding) for finding in own.findings]},
-                "hosts": [_record(health, own.surfaces) for health in healths],
+                "hosts": [_record(health, own) for health in healths],
             }
         )
     else:
         _show_doctor(asked.screen, own)
         for health in healths:
-            _show_host(asked.screen, health, own.surfaces)
+            _show_host(asked.screen, health, own)
         if not any(health.target.found for health in healths):
             asked.screen.hint(NO_HOST)
     every = [*own.findings, *(finding for health in healths for _, finding in health.findings)]
@@ -333,11 +333,15 @@ def check_up(asked: Invocation, names: Sequence[str]) -> None:
         click.get_current_context().exit(NEEDS_FIXING)
 
 
+def _asked_by(health: HostHealth, own: OwnHealth) -> Result | None:
+    return next((each for each in own.approvals if each["host"] == health.target.connector.name), None)
+
+
 def _surfaces_of(health: HostHealth, surfaces: Sequence[Result]) -> list[Result]:
     return [surface for surface in surfaces if surface["consumer"] == health.target.connector.name]
 
 
-def _record(health: HostHealth, surfaces: Sequence[Result]) -> Result:
+def _record(health: HostHealth, own: OwnHealth) -> Result:
     return {
         "host": health.target.connector.name,
         "found": found_record(health.target.found),
@@ -347,7 +351,8 @@ def _record(health: HostHealth, surfaces: Sequence[Result]) -> Result:
             {**finding_record(finding), "project": str(project) if project else None}
             for project, finding in health.findings
         ],
-        "surfaces": _surfaces_of(health, surfaces),
+        "surfaces": _surfaces_of(health, own.surfaces),
+        "approvals": _asked_by(health, own),
     }
 
 
@@ -365,7 +370,7 @@ def _show_doctor(screen: Screen, own: OwnHealth) -> None:
     show_findings(screen, own.findings)
 
 
-def _show_host(screen: Screen, health: HostHealth, surfaces: Sequence[Result]) -> None:
+def _show_host(screen: Screen, health: HostHealth, own: OwnHealth) -> None:
     target = health.target
     screen.line(heading(screen, target.connector.name, target.found, None))
     if not health.is_connected:
@@ -377,10 +382,20 @@ def _show_host(screen: Screen, health: HostHealth, surfaces: Sequence[Result]) -
         by = f", by URL at {one_line(remote.url)}" if project is None and (remote := target.remote) else ""
         screen.line(f"  {where}{by}:")
         show_findings(screen, [finding for place, finding in health.findings if place == project])
-    own = _surfaces_of(health, surfaces)
-    if own:
+    if target.place.has_approvals:
+        screen.line(f"  What it asks can be answered elsewhere: {_asked(_asked_by(health, own))}.")
+    if rows := _surfaces_of(health, own.surfaces):
         screen.line("  What its surfaces have proven:")
-        screen.table([("  " + one_line(row["surface"]), _proof(row)) for row in own])
+        screen.table([("  " + one_line(row["surface"]), _proof(row)) for row in rows])
+
+
+def _asked(found: Result | None) -> str:
+    """Return what the answers of its questions have proven."""
+    if found is None:
+        return "not asked yet"
+    if not found["obeyed"]:
+        return f"{found['asked']} asked, no answer proven yet"
+    return f"{found['asked']} asked, {found['obeyed']} answers proven, last {clock_time(found['last_obeyed_at'])}"
 
 
 def _proof(row: Result) -> str:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # importing it here is what this module puts off
 ASK_SECONDS: Final = 10.0
 SILENT_AFTER: Final = timedelta(seconds=30)
 ASK_BYTES: Final = 1_000
+MAX_ASKED: Final = 200  # approvals that are looked at
 HEALTHY: Final = 200
 ANSWERS: Final = "the daemon answers"
 
@@ -49,6 +50,7 @@ class OwnHealth:
     facts: Result
     findings: Sequence[CheckFinding]
     surfaces: Sequence[Result]
+    approvals: Sequence[Result] = ()  # of each host: how many it asked, and how many answers it was proven to obey
 
     @property
     def is_mute(self) -> bool:
@@ -139,10 +141,12 @@ def own_health(home: Home) -> OwnHealth:
     record = joined_to(home)
     findings += _database(home) if record is None else []
     surfaces: list[Result] = []
+    approvals: list[Result] = []
     try:
         with DaemonClient(home, can_start=False) as daemon:
             facts["daemon"] = daemon.ask_within(ASK_SECONDS, "status")["daemon"]
             surfaces = _evidence(daemon)
+            approvals = _approvals(daemon)
             if record is not None:
                 what = f"this machine is the satellite {record.machine} of {record.url}, and linked to it"
                 findings.append(CheckFinding(what=what, is_good=True))
@@ -161,7 +165,7 @@ def own_health(home: Home) -> OwnHealth:
         what = "the daemon is of this version"
         findings.append(CheckFinding.of(what, hint, is_good=version == __version__))
     findings += _service(home)
-    return OwnHealth(facts=facts, findings=findings, surfaces=surfaces)
+    return OwnHealth(facts=facts, findings=findings, surfaces=surfaces, approvals=approvals)
 
 
 def _settings(home: Home) -> list[CheckFinding]:
@@ -366,6 +370,21 @@ def _evidence(daemon: DaemonClient) -> list[Result]:
         found: list[Result] = daemon.ask_within(ASK_SECONDS, "evidence")["surfaces"]
     except HarkenError:
         return []  # an older daemon has no such verb
+    return found
+
+
+def _approvals(daemon: DaemonClient) -> list[Result]:
+    """Return what became of the newest questions of each host; nothing where they may not be seen."""
+    try:
+        asked = daemon.ask_within(ASK_SECONDS, "approvals", all=True, limit=MAX_ASKED)["approvals"]
+    except HarkenError:
+        return []
+    found: list[Result] = []
+    for host in dict.fromkeys(each["host"] for each in asked):
+        obeyed = [each for each in asked if each["host"] == host and each["state"] == "obeyed"]
+        last = max((each["ended_at"] for each in obeyed), default=None)
+        count = sum(each["host"] == host for each in asked)
+        found.append({"host": host, "asked": count, "obeyed": len(obeyed), "last_obeyed_at": last})
     return found
 
 

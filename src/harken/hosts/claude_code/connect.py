@@ -17,6 +17,7 @@ from typing import Final
 
 from harken.errors import UserError
 from harken.hosts.claude_code import plugin
+from harken.hosts.claude_code.hooks import ASKS
 from harken.hosts.claude_code.plugin import PLUGIN, SERVER, marketplace, plugin_id
 from harken.hosts.connect.command import UNASKED, find_program, output_of, version_numbers
 from harken.hosts.connect.files import read
@@ -155,6 +156,7 @@ class _ClaudeConnector(Connector):
             CheckFinding.of("the plugin's files are current", _AGAIN, is_good=is_current),
             _listed(place, scope, found.program),
             _hears_hooks(place, scope),
+            *([_answers_alone(place, scope)] if place.has_approvals else ()),
         )
 
 
@@ -389,6 +391,15 @@ def _hears_hooks(place: InstallTarget, scope: _Scope) -> CheckFinding:
     off = [str(path) for path in files if _object(path).get("disableAllHooks") is True]
     hint = f"Take disableAllHooks out of {', '.join(off)}; until then only Harken's tools work."
     return CheckFinding.of("Claude Code runs hooks", hint, is_good=not off)
+
+
+def _answers_alone(place: InstallTarget, scope: _Scope) -> CheckFinding:
+    """Look for other hooks that answer for the person: of Claude Code's, the first in time counts."""
+    files = dict.fromkeys((_config(place) / "settings.json", scope.settings))
+    hooks = {path: _object(path).get("hooks") for path in files}
+    others = [str(path) for path, own in hooks.items() if isinstance(own, dict) and own.get(ASKS)]
+    hint = f"There is another one in {', '.join(others)}: what it answers first counts, before you have looked."
+    return CheckFinding.of("no other hook answers what Claude Code asks", hint, is_good=not others)
 
 
 def _program(place: InstallTarget) -> Path | None:

@@ -59,6 +59,7 @@ _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 PROGRAM: Final = "codex"
+ASKS: Final = "PermissionRequest"  # the event of a hook that answers before the dialog
 CONFIG: Final = "config.toml"
 HOOKS_FILE: Final = "hooks.json"
 TOOL_PREFIX: Final = f"mcp__{SERVER}__"
@@ -403,7 +404,8 @@ class CodexConnector(Connector):
         project = place.project.resolve() if place.project else None
         files = _CodexFiles.of(place, project)
         server = [] if place.is_for_tasks else [_server(inspector, files, project, place)]
-        return [*server, *_hooks(inspector, files, project)]
+        alone = [_answers_alone(files)] if place.has_approvals else []
+        return [*server, *_hooks(inspector, files, project), *alone]
 
 
 def _inspector(place: InstallTarget) -> CodexInspector | None:
@@ -487,6 +489,13 @@ def _server(inspector: CodexInspector, files: _CodexFiles, project: Path | None,
     if seen.get("enabled") is not True:
         return CheckFinding(what=what, is_good=False, hint=f"It is disabled in {files.config}.")
     return CheckFinding.of(what, "It is another one. Run: harken connect codex", is_good=is_same)
+
+
+def _answers_alone(files: _CodexFiles) -> CheckFinding:
+    """Look for hooks that answer for the person: while one runs, Codex shows no dialog, and Harken hears nothing."""
+    others = json_value(read(files.hooks), ("hooks", ASKS), file=files.hooks)
+    hint = f"There is one in {files.hooks}: what it answers is not asked in Harken, and a refusal of any hook counts."
+    return CheckFinding.of("no hook answers what Codex asks", hint, is_good=not others)
 
 
 def _hooks(inspector: CodexInspector, files: _CodexFiles, project: Path | None) -> Iterator[CheckFinding]:

@@ -48,6 +48,7 @@ TOOL_PREFIX: Final = f"{SERVER}-"
 
 EXTENSION: Final = "extension"
 WAITER: Final = "waiter"
+ASKS: Final = "permissionRequest"
 NO_WAKE: Final = ""
 
 ARMING_WORDS: Final = "Please start Harken's waiter"
@@ -172,7 +173,7 @@ def _hooks(place: InstallTarget, wake: str) -> Mapping[str, list[Mapping[str, ob
     hooks = {event: [_hook(hook_line(place, NAME, moment))] for event, moment in _HOOKS.items()}
     if wake == WAITER:
         command = waiter_command(place)
-        hooks["permissionRequest"] = [_hook(_guarded(_waiter(place, "--allow", command)), matcher="^bash$")]
+        hooks[ASKS] = [_hook(_guarded(_waiter(place, "--allow", command)), matcher="^bash$")]
         # Of several that hold up the end of a turn, Copilot hears the last: messages go before reminders.
         hooks["agentStop"].insert(0, _hook(_guarded(_waiter(place, "--remind", command))))
     return hooks
@@ -260,6 +261,10 @@ class _CopilotConnector(Connector):
         if json_value(data, _NO_HOOKS, file=file) is True:
             hint = f"Take disableAllHooks out of {file}: without hooks messages wait until the agent asks."
             findings.append(CheckFinding(what="hooks are on", is_good=False, hint=hint))
+        if _chosen_wake(place) == WAITER:
+            others = json_value(data, ("hooks", ASKS), file=file)
+            hint = f"There is one in {file}. Of several, Copilot obeys the last: it may allow what another refused."
+            findings.append(CheckFinding.of("no other hook answers what Copilot asks", hint, is_good=not others))
         if place.project is None:
             findings += _listed(place, data)
         return findings
