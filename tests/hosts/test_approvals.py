@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+import psutil
 import pytest
 
 from harken.testing import DaemonProcess
@@ -197,4 +198,17 @@ def test_host_that_is_ended_withdraws_what_it_asked(asking: Stage) -> None:
     with asked(asking) as (_, approval):
         asking.end_everything()
         became(asking, approval, "withdrawn")
+    assert not has_run(asking)
+
+
+@pytest.mark.parametrize("host", ["codex"], indirect=True)
+def test_question_of_a_closed_terminal_is_withdrawn_though_its_server_lives_on(asking: Stage) -> None:
+    """The server of Codex keeps the conversation: an answer would run a command that no window shows."""
+    with asked(asking) as (_, approval):
+        for process in psutil.process_iter(["name"]):
+            with suppress(psutil.Error):
+                is_terminal = process.info["name"] == "codex" and "app-server" not in process.cmdline()
+                if is_terminal and process.environ().get("HOME") == str(asking.user):
+                    process.kill()
+        assert became(asking, approval, "withdrawn")["answered_by"] == ""
     assert not has_run(asking)

@@ -180,7 +180,7 @@ class SessionWiring:
         """Hear what hosts ask that no hook relays, wherever sessions of theirs run and you chose that."""
         async with anyio.create_task_group() as tasks:
             while True:
-                wanted = await anyio.to_thread.run_sync(self._places, harken)
+                wanted = await self._places(harken)
                 for gone in self._hearing.keys() - wanted:
                     self._hearing.pop(gone).cancel()
                 for host, place in wanted - self._hearing.keys():
@@ -188,19 +188,17 @@ class SessionWiring:
                     tasks.start_soon(self._hear, host, place, scope)
                 await anyio.sleep(HEAR_EVERY_SECONDS)
 
-    def _places(self, harken: str) -> Collection[tuple[str, str]]:
-        """Return where sessions ask, each with its host. Looks at processes and small files: off the loop."""
-        here = [
-            session
-            for session in self._inbox.sessions.live()
-            if not session.satellite and host_named(session.host).listener
-        ]
+    async def _places(self, harken: str) -> Collection[tuple[str, str]]:
+        """Return where sessions ask, each with its host."""
         targets: dict[str, list[WakeTarget]] = {}
-        for session in here:
-            targets.setdefault(session.host, []).append(_target(session, Hello()))
+        for session in self._inbox.sessions.live():
+            if not session.satellite and host_named(session.host).listener:
+                targets.setdefault(session.host, []).append(_target(session, Hello()))
         found: set[tuple[str, str]] = set()
         for host, those in targets.items():
-            found.update((host, place) for place in self._listener(host).places(those, harken))
+            # It looks at processes and small files.
+            places = await anyio.to_thread.run_sync(self._listener(host).places, those, harken)
+            found.update((host, place) for place in places)
         return found
 
     def _listener(self, host: str) -> QuestionListener:
