@@ -150,6 +150,20 @@ async def test_thread_is_followed_only_while_it_waits() -> None:
     assert server.decisions == []
 
 
+async def test_thread_that_asks_what_is_left_to_codex_is_let_go_too() -> None:
+    """Nothing of it is asked here, so no end of a question says that it waits no more."""
+    server, person = Server(status=waiting(is_waiting=False)), Person()
+    async with hearing(server, person):
+        server.notify("thread/status/changed", status=waiting())
+        await server.until(lambda: ("thread/resume", THREAD) in server.calls)
+        server.say(id=7, method="item/fileChange/requestApproval", params={**PARAMS, "command": None})
+        server.ask(kind="writeStdin")
+        server.notify("thread/status/changed", status=waiting(is_waiting=False))
+        await server.until(lambda: ("thread/unsubscribe", THREAD) in server.calls)
+        assert not person.is_asked
+    assert server.decisions == []
+
+
 async def test_what_waited_before_anybody_listened_is_asked() -> None:
     """The daemon was restarted, or the session is younger than the last look."""
     server, person = Server(status=waiting()), Person()

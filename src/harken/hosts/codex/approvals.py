@@ -255,8 +255,15 @@ class SharedServerEar:
     def _status_changed(self, thread: str, status: object, tasks: TaskGroup) -> None:
         if _is_waiting(status):
             self._follow(thread, tasks)
-        elif isinstance(status, dict) and status.get("type") != "active":
+            return
+        if isinstance(status, dict) and status.get("type") != "active":
             self._end(thread)
+        if thread in self._followed and not self._asks(thread):
+            tasks.start_soon(self._let_go, thread)
+
+    def _asks(self, thread: str) -> bool:
+        """Whether something that a thread asked is not over."""
+        return any(each.thread == thread for each in self._questions.values())
 
     def _item(self, thread: str, item: str, status: str) -> None:
         for question in self._questions.values():
@@ -303,7 +310,7 @@ class SharedServerEar:
         finally:
             del self._questions[key]
             question.end(OVER)
-        if not any(each.thread == thread for each in self._questions.values()):
+        if not self._asks(thread):
             await self._let_go(thread)
 
     async def _let_go(self, thread: str) -> None:

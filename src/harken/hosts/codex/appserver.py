@@ -161,7 +161,7 @@ def fields_of(text: str) -> Mapping[str, object]:
     """Return the object that a text is in JSON; empty for anything else."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
