@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import anyio
@@ -74,34 +74,33 @@ class ScheduleKeeper:
         self._clock = clock
         self._ring = anyio.Event()
         self.is_bound_to_sessions = False
-        inbox.sessions.observe(self._session_changed)
 
     async def run(self) -> None:
         """Release what is due, for ever."""
         with self._changes.listen(lambda _: self._ring.set(), only=(SCHEDULE,)):
             while True:
                 self._ring = anyio.Event()
-                seconds = SCHEDULE_EVERY_SECONDS
-                with suppress(Unavailable):  # a full disk: they stay, and are tried again
-                    await self._inbox.release_due()
-                    seconds = self._note(await self._inbox.scheduled())
-                with anyio.move_on_after(seconds):
-                    await self._ring.wait()
+                with ExitStack() as watched:
+                    seconds = SCHEDULE_EVERY_SECONDS
+                    with suppress(Unavailable):  # a full disk: they stay, and are tried again
+                        waiting = await self._inbox.scheduled()
+                        # Sessions change with each tool call: they are looked at only while a message waits for one.
+                        self.is_bound_to_sessions = any(each.schedule.occasion is not Occasion.TIME for each in waiting)
+                        if self.is_bound_to_sessions:
+                            watched.enter_context(self._inbox.sessions.observing(self._ring.set))
+                        await self._inbox.release_due()
+                        seconds = self._patience(waiting)
+                    with anyio.move_on_after(seconds):
+                        await self._ring.wait()
 
-    def _note(self, waiting: Sequence[ScheduledMessage]) -> float:
-        """Keep what can make any of them due; return how long to sleep at most."""
-        # Sessions change with each tool call: without a message that waits for one of them that is no reason to look.
-        self.is_bound_to_sessions = any(each.schedule.occasion is not Occasion.TIME for each in waiting)
+    def _patience(self, waiting: Sequence[ScheduledMessage]) -> float:
+        """Return how long to sleep at most."""
         now = self._clock.now()
         times = [each.schedule.due_at for each in waiting if each.schedule.due_at and each.schedule.due_at > now]
         soonest = min(times, default=None)
         return (
             SCHEDULE_EVERY_SECONDS if soonest is None else min(SCHEDULE_EVERY_SECONDS, (soonest - now).total_seconds())
         )
-
-    def _session_changed(self) -> None:
-        if self.is_bound_to_sessions:
-            self._ring.set()
 
 
 async def end_passing_leases(deliveries: DeliveryStore) -> None:

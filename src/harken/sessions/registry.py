@@ -88,6 +88,15 @@ class Sessions:
         """Call `changed` whenever a session comes, goes or does something. It must be quick."""
         self._observers.append(changed)
 
+    @contextmanager
+    def observing(self, changed: Callable[[], None]) -> Iterator[None]:
+        """Call `changed` as `observe` does, until the context is left."""
+        self._observers.append(changed)
+        try:
+            yield
+        finally:
+            self._observers.remove(changed)
+
     def observe_readers(self, changed: Callable[[], None]) -> None:
         """Call `changed` whenever a session comes, goes or reads as another consumer. It must be quick."""
         self._reader_observers.append(changed)
