@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
 TYPE_CHECKING = False
@@ -15,10 +14,10 @@ _YOURS: Final = frozenset({YOU, "owner"})
 _YOUR_READER, _YOUR_AUTHOR, _YOUR_TASK_SENDER = "watch", "owner", "user"  # what is stored for you
 _AROUND: Final = " ?.:★☆"  # what a name may have around it without looking like another
 
-# Spaces that are none to a program, fillers, and marks without a shape, which Python calls printable.
-_UNSEEN: Final = re.compile(
-    "[\xa0\u034f\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200a\u202f\u205f\u2800\u3000\u3164\ufe00-\ufe0f\uffa0"
-    "\U000e0100-\U000e01ef]"
+# Spaces that are none to a program, fillers, and marks without a shape, which Python calls printable: first and last.
+_UNSEEN: Final = (
+    "\xa0\xa0\u034f\u034f\u115f\u1160\u1680\u1680\u17b4\u17b5\u180b\u180f\u2000\u200a\u202f\u202f\u205f\u205f"
+    "\u2800\u2800\u3000\u3000\u3164\u3164\ufe00\ufe0f\uffa0\uffa0\U000e0100\U000e01ef"
 )
 
 
@@ -34,7 +33,7 @@ def _visible(char: str) -> str:
         return char
     if char == "\t" or unicodedata.category(char) == "Zs":
         return " "
-    return char.encode("unicode_escape").decode("ascii")
+    return _escape(char)
 
 
 def legible(text: str) -> str:
@@ -42,7 +41,19 @@ def legible(text: str) -> str:
 
     For what is to be allowed: a name with an invisible letter is another name.
     """
-    return visible(_UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text))
+    if text.isascii():
+        return visible(text)
+    # The table is made here: every command imports this module, and hardly one asks for it.
+    unseen = [
+        code
+        for first, last in zip(_UNSEEN[::2], _UNSEEN[1::2], strict=True)
+        for code in range(ord(first), ord(last) + 1)
+    ]
+    return visible(text.translate({code: _escape(chr(code)) for code in unseen}))
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
 
 
 def one_line(text: str) -> str:
