@@ -266,6 +266,26 @@ class AppendConcurrencySuite(StoreSuite):
         assert (await store.deliveries.unread(READER)).count == 21
         assert journal.events == await store.events.after(0, 1000)
 
+    async def test_texts_that_cannot_be_stored_are_refused_each_by_its_own_call(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        """Alone, as one batch or beside others: what a call is told does not depend on who is committed with it."""
+        refused = list[str]()
+
+        async def fail(name: str) -> None:
+            with pytest.raises(UserError):
+                await store.messages.append([new_message(name), new_message("\ud800")])
+            refused.append(name)
+
+        with anyio.fail_after(WAIT_SECONDS):
+            await fail("alone")
+            async with anyio.create_task_group() as group:
+                for each in range(20):
+                    group.start_soon(fail, f"{each}")
+                group.start_soon(store.deliveries.enroll, AGENT, INBOX, clock.now())
+        assert len(refused) == 21
+        assert await texts(store) == []
+
     async def test_cancelled_callers_leave_whole_batches_or_nothing(self, store: Store, journal: Journal) -> None:
         """A caller may go away at any moment, and what it began is done entirely or not at all."""
         begun = 0

@@ -196,6 +196,9 @@ class PostgresConnection:
         statement = _statement(sql)
         values = [parameters[name] for name in statement.names] if isinstance(parameters, Mapping) else parameters
         if statement.is_writing:
+            for text in values:  # what cannot be written is refused here: later, another job would be told
+                if isinstance(text, str) and not text.isascii():
+                    text.encode()
             waiting = WaitingStatement(self.run_at_once, statement, values)
             self._waiting.append(waiting)
             if len(self._waiting) >= MAX_WAITING:
