@@ -88,7 +88,7 @@ def test_long_text_can_be_read_in_parts(web: Http) -> None:
     assert (body["offset"], body["length"], body["next_offset"]) == (4, 13, 7)
     assert texts([body["message"]]) == ["two"]
     _, body, _ = web.ask("/api/read", json.dumps({"ref": sent["id"]}).encode())
-    assert set(body) == {"message", "ledger", "replies", "question", "not_given", "rules"}
+    assert set(body) == {"message", "ledger", "replies", "question", "not_given", "rules", "scheduled"}
     assert refused_offset(web, sent["id"], 13) == 422
 
 

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -114,7 +115,10 @@ async def test_a_connection_goes_where_was_looked_and_the_name_is_checked(tmp_pa
     authority, server = write_loopback_pair(tmp_path)
     names = Names(["127.0.0.1"], ["10.0.0.1"])
     wire = CallbackWire(
-        lambda: NOW, allows_loopback=True, resolve=names, tls=ssl.create_default_context(cafile=authority)
+        partial(datetime.now, UTC),
+        allows_loopback=True,
+        resolve=names,
+        tls=ssl.create_default_context(cafile=authority),
     )
     with receiving(server) as receiver:
         to = subscription(receiver.url())
