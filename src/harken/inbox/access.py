@@ -302,6 +302,7 @@ class Tokens:
         self._verbs = verbs
         self._issuer = issuer
         self._known: dict[bytes, _KnownToken] = {}
+        self._linked: set[str] = set()  # the tokens of machines that were here
         self._observers: list[Callable[[Token], None]] = []
 
     def observe(self, revoked: Callable[[Token], None]) -> None:
@@ -373,7 +374,12 @@ class Tokens:
 
     async def note_use(self, token: Token, address: str) -> None:
         """Note that the machine of a token is still here; raises `Forbidden` when it is not in force any more."""
-        await self._tokens.use(token.id, token.bound_to, address)
+        self._linked.add(token.id)
+        try:
+            await self._tokens.use(token.id, token.bound_to, address)
+        except Forbidden:
+            self._linked.discard(token.id)
+            raise
 
     async def hold(self, secret: str, address: str) -> Token:
         """Return the token in force for a secret that a program presents from an address; raises `Forbidden`.
@@ -417,13 +423,14 @@ class Tokens:
         return max(_MOMENT_SECONDS, (token.expires_at - self._clock.now()).total_seconds())
 
     async def look_again(self) -> None:
-        """Find out which of the tokens that are held were revoked by another daemon."""
-        held = {each.token.id for each in self._known.values()}
+        """Find out which of the tokens that are held or linked here were revoked by another daemon."""
+        held = self._linked.union(each.token.id for each in self._known.values())
         for token in await self._tokens.list() if held else ():
             if token.id in held and token.revoked_at is not None:
                 self._end(token)
 
     def _end(self, token: Token) -> None:
+        self._linked.discard(token.id)
         self._known = {digest: each for digest, each in self._known.items() if each.token.id != token.id}
         for revoked in self._observers:
             revoked(token)
