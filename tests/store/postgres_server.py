@@ -11,6 +11,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
@@ -107,24 +109,36 @@ class PostgresServer:
         assert self._process.stderr is not None
         told = iter(self._process.stderr.readline, b"")
         assert any(READY in line for line in told), "the server ended before it was ready"
+        # What it says later fills the pipe: then whoever of it says more would wait.
+        self._reader = threading.Thread(target=deque[bytes](maxlen=0).extend, args=(told,))
+        self._reader.start()
 
     def stop(self) -> None:
         """Stop it, with every connection."""
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=STOP_SECONDS)
+            self._finish(process)
 
     def kill(self) -> None:
         """Kill it with everything that it started, as a machine does that runs out of memory."""
         process, self._process = self._process, None
         if process is not None:
-            family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+            first = psutil.Process(process.pid)
+            first.suspend()  # it starts nothing any more that would be left over
+            family = [*first.children(recursive=True), first]
             for each in family:
                 with suppress(psutil.NoSuchProcess):
                     each.kill()
-            process.communicate(timeout=STOP_SECONDS)
+            self._finish(process)
             psutil.wait_procs(family, timeout=STOP_SECONDS)
+
+    def _finish(self, process: subprocess.Popen[bytes]) -> None:
+        process.wait(STOP_SECONDS)
+        self._reader.join(STOP_SECONDS)
+        assert not self._reader.is_alive(), "something of the server is left"
+        if process.stderr is not None:
+            process.stderr.close()
 
     def __enter__(self) -> Self:
         self.start()
