@@ -17,14 +17,14 @@ import pytest
 
 from harken.clock import ServerClock
 from harken.errors import Unavailable, UserError
-from harken.model import INBOX
+from harken.model import INBOX, OUTBOX, Mailbox
 from harken.store.contract.messages import Filter
 from harken.store.postgres.connection import CONNECT, SETTINGS, PostgresConnection, PostgresTarget, connect, migrations
-from harken.store.postgres.store import open_store
+from harken.store.postgres.store import channel_of, open_store
 from harken.store.sql.transaction import encode_json
 from harken.store.sqlite.connection import migrations as sqlite_migrations
 from harken.testing import FakeClock
-from tests.contracts.store_suite import LEASE_SECONDS, READER, SECOND, fill, texts
+from tests.contracts.store_suite import LEASE_SECONDS, READER, SECOND, fill, new_message, texts
 from tests.contracts.two_openers import Rings
 from tests.store.postgres_server import SchemaPool, fresh, own_server, schemas
 
@@ -243,6 +243,36 @@ async def test_connections_that_are_cut_are_opened_again(own_target: PostgresTar
         with second.changes.listen(rings):
             await fill(first, "three")
             await rings.wait_for(INBOX)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        "hello",
+        "[" * 7_000,
+        '{"n": "many"}',
+        f'{{"n": {(1 << 63) - 1}, "by": "b"}}',
+        f'{{"n": {(1 << 63) - 1}, "by": "b", "mailboxes": ["inbox"]}}',
+        f'{{"n": {-(1 << 63)}, "by": "b", "mailboxes": ["inbox"]}}',
+    ],
+    ids=["nothing", "no-json", "deep", "no-number", "ahead", "ahead-with-a-mailbox", "behind"],
+)
+async def test_notifications_of_others_make_no_daemon_deaf(fresh: SchemaPool, tmp_path: Path, said: str) -> None:
+    """Every account of the database may notify on any channel."""
+    target, clock, rings = fresh.target_of(tmp_path), FakeClock(), Rings()
+    many = [Mailbox(f"project:{number:0>50}") for number in range(200)]
+    async with open_store(target, clock, daemon="a") as first, open_store(target, clock, daemon="b") as second:
+        with closing(connect(target)) as stranger, second.changes.listen(rings):
+            await fill(first, "one")
+            await rings.wait_for(INBOX)
+            stranger.execute("SELECT pg_notify($1, $2)", (channel_of(target), said))
+            await first.outbox.add((await first.messages.get("#1")).id, "hello", author="a", consumer=READER.consumer)
+            await rings.wait_for(OUTBOX)
+            stranger.execute("SELECT pg_notify($1, $2)", (channel_of(target), said))
+            # They are too many for a notification: which they are is read.
+            await first.messages.append([new_message(mailbox=mailbox) for mailbox in many])
+            await rings.wait_for(many[-1])
 
 
 @pytest.mark.parametrize("is_forwarded", [True, False])

@@ -69,6 +69,7 @@ POLL_ALONE_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 2.0
 LAST: Final = "SELECT coalesce(max(n), 0) FROM changes"
 READ_ON: Final = "SELECT mailbox, n FROM changes WHERE n > $1 ORDER BY n"
+MAX_APART: Final = 10_000  # numbers of changes: a notification that is further away is nobody's
 DOUBT_SECONDS: Final = 10.0
 DOUBT_PAUSE_SECONDS: Final = 0.2
 # Every commit waits for the disk of the server: an offer that a crash of it undid would be made again without the mark.
@@ -195,6 +196,14 @@ class ChangeHint(msgspec.Struct):
     mailboxes: tuple[str, ...] = ()
 
 
+def _hint_of(payload: str) -> ChangeHint | None:
+    """Return what a notification carries, None for one that no daemon has made: any account may notify."""
+    try:
+        return msgspec.json.decode(payload, type=ChangeHint)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
 class PostgresChanges(LocalChanges):
     """Rings for commits of this daemon as they happen, and for those of others as they are heard of."""
 
@@ -263,16 +272,17 @@ class PostgresChanges(LocalChanges):
                 # What was not told of before: notifications do not come through, as long as none does.
                 self._is_deaf |= self._read_on(connection)
             elif connection.fileno() in ready:
-                hints = [msgspec.json.decode(each.payload, type=ChangeHint) for each in connection.notifies(timeout=0)]
-                self._is_deaf &= not hints
+                hints = [_hint_of(each.payload) for each in connection.notifies(timeout=0)]
+                self._is_deaf &= not any(hints)
                 self._take(connection, hints)
 
-    def _take(self, connection: ServerConnection, hints: Collection[ChangeHint]) -> None:
-        if any(not hint.mailboxes for hint in hints if hint.by != self._opening):
+    def _take(self, connection: ServerConnection, hints: Collection[ChangeHint | None]) -> None:
+        said = [hint for hint in hints if hint is not None and abs(hint.n - self._known) <= MAX_APART]
+        if len(said) < len(hints) or any(not hint.mailboxes for hint in said if hint.by != self._opening):
             self._read_on(connection)
             return
-        self._tell({Mailbox(name) for hint in hints if hint.by != self._opening for name in hint.mailboxes})
-        self._known = max((hint.n for hint in hints), default=self._known)
+        self._tell({Mailbox(name) for hint in said if hint.by != self._opening for name in hint.mailboxes})
+        self._known = max((hint.n for hint in said), default=self._known)
 
     def _read_on(self, connection: ServerConnection) -> bool:
         """Tell of what has grown since the last that is known; return whether anything has."""
