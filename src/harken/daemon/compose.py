@@ -43,10 +43,9 @@ from harken.daemon.session_wiring import SessionWiring
 from harken.daemon.source_set import SourceSet, configured_policy
 from harken.daemon.storage import HomeStore, Readiness, StandIn, home_store
 from harken.daemon.supervisor import Supervisor
-from harken.dispatch.bells import Bells
+from harken.dispatch.bells import Bells, Push
 from harken.dispatch.escalation import Escalation
 from harken.dispatch.outbox import NOBODY
-from harken.dispatch.push import Push
 from harken.dispatch.toast import Desktop, Toasts
 from harken.errors import Unavailable, UserError
 from harken.hosts.connect.plan import local_place

@@ -3,6 +3,9 @@
 `run/bells/<host>` is not empty while a live session of that host has something queued or unproven; a session's own bell
 changes when it should wake. A host's bell rings before the commit that brings the message: a false ring costs one
 question, a missing one would cost the message its moment. It is silenced only after looking again.
+
+`Push` tells the connections of sessions that something arrived: hints, after the commit and after the journal's line. A
+hint carries no body and may be lost; the message is in the store. What may push is decided by attention and mutes.
 """
 
 from __future__ import annotations
@@ -16,16 +19,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+import anyio
+
 from harken.clock import Signal
-from harken.model import Attention, Mailbox, Message, MessageId, Reader, SessionKey
+from harken.model import OUTBOX, Attention, Mailbox, Message, MessageId, Reader, SessionKey
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Session
-from harken.store.contract import Changes
+from harken.store.contract import Changes, Store
 from harken.store.contract.events import Event
+from harken.store.contract.messages import Filter
 
 PUSHING = frozenset({Attention.WAKE, Attention.BOUNDARY})
 LOOK_EVERY_SECONDS = 30.0
 LEFT_SECONDS = 7 * 86_400.0
+BURST = 20  # hints of one mailbox at once
 _RINGING = b"1\n"
 _AT = "@"  # in the name of a bell, before the satellite that has it
 _SESSION = "session-"
@@ -240,3 +247,56 @@ def _write(path: Path, data: bytes) -> None:
         os.write(descriptor, data)
     finally:
         os.close(descriptor)
+
+
+class Push:
+    """The loop that turns growth into hints."""
+
+    def __init__(self, store: Store, sessions: Sessions) -> None:
+        self._store = store
+        self._sessions = sessions
+        self._heads: dict[Mailbox, int] = {}
+
+    async def run(self) -> None:
+        """Hint at everything that arrives from now on, for ever."""
+        grown: set[Mailbox] = set()
+        served: set[SessionKey] = set()
+        ring = anyio.Event()
+
+        def wake(names: Collection[Mailbox]) -> None:
+            grown.update(name for name in names if name != OUTBOX)
+            # Whoever waits has the message itself in this moment, and needs no hint that would slow it down.
+            served.update(self._sessions.waiting())
+            ring.set()
+
+        self._heads = {place.mailbox: place.head for place in await self._store.deliveries.consumers()}
+        with self._store.changes.listen(wake):
+            while True:
+                ring = anyio.Event()
+                mailboxes, besides = tuple(grown), frozenset(served)
+                grown.clear()
+                served.clear()
+                for mailbox in mailboxes:
+                    await self.announce(mailbox, besides)
+                if not grown:
+                    await ring.wait()
+
+    async def announce(self, mailbox: Mailbox, besides: Collection[SessionKey] = ()) -> None:
+        """Hint at what a mailbox received since the last time; of a burst, at its newest."""
+        listeners = [each for each in self._sessions.listeners(mailbox) if each.reader.session not in besides]
+        after = self._heads.pop(mailbox, None)
+        if not listeners:
+            return
+        # Where nobody listened before, only the newest is new: who came later is not told of what came before.
+        most = 1 if after is None else BURST
+        fresh = await self._store.messages.page(Filter(mailbox=mailbox, after=after or 0), most, newest_first=True)
+        if not fresh:
+            return
+        self._heads[mailbox] = fresh[0].seq
+        mutes = await self._store.people.mutes()
+        for listener in listeners:
+            audible = [m for m in reversed(fresh) if m.attention is not Attention.COUNT and listener.hears(m, mutes)]
+            if audible:
+                unread = (await self._store.deliveries.unread(listener.reader)).count
+                for message in audible:
+                    listener.hint(message, unread)
