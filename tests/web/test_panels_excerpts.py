@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.surfaces.web.page.search import ELLIPSIS, LONGEST_EXCERPT, MarkedPiece, excerpt, folded, marked, words_of
+from harken.surfaces.web.page.panels import ELLIPSIS, LONGEST_EXCERPT, MarkedPiece, excerpt, folded, marked, words_of
 
 TEXTS = st.text(max_size=600)
 
