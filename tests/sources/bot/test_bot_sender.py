@@ -9,7 +9,7 @@ import pytest
 
 from harken.errors import Forbidden, HarkenError, NeedsPerson, NotFound, Unavailable, UserError
 from harken.model import Draft, OutgoingReply
-from harken.sources.bot.sender import MAX_BYTES, MaybeSent
+from harken.sources.bot.source import MAX_BYTES, MaybeSent
 from tests.sources.bot.rig import Notes, Rig, answer_to
 from tests.sources.bot.service import ANN, BOT, Fault
 

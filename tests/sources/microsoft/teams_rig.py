@@ -32,9 +32,8 @@ from harken.model import (
 from harken.sources.microsoft.client import GraphClient, GraphTiming
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.source import Batch
-from harken.sources.teams.sender import TeamsSender
 from harken.sources.teams.settings import TeamsSettings
-from harken.sources.teams.source import TeamsSource
+from harken.sources.teams.source import TeamsSender, TeamsSource
 from tests.graph.service import Graph, serving
 from tests.graph.world import Chat, ChatMessage
 

@@ -35,8 +35,8 @@ from harken.sources.teams.messages import (
     standing_in,
     whom_to_name,
 )
-from harken.sources.teams.sender import TeamsSender
 from harken.sources.teams.settings import TeamsSettings
+from harken.sources.teams.source import TeamsSender
 from harken.store.sqlite import open_store
 from tests.graph.faults import Fault
 from tests.graph.service import Graph

@@ -14,8 +14,8 @@ from harken.errors import Unavailable, Uncertain
 from harken.model import Message, MessageId, OutgoingReply
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.teams.messages import NOT_ANSWERED, place_mark, standing_in
-from harken.sources.teams.sender import LOOK_AGAIN_SECONDS, MAX_PAGES, SETTLED, TeamsSender
 from harken.sources.teams.settings import TeamsSettings
+from harken.sources.teams.source import LOOK_AGAIN_SECONDS, MAX_PAGES, SETTLED, TeamsSender
 from tests.graph.faults import Fault
 from tests.graph.service import Graph
 from tests.sources.microsoft.loopback import Fault as Broken
