@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.testing.agent import Json
-from harken.trial import anthropic, google, openai
+from harken.trial import vendors
 from harken.trial.exchange import ConversationTurn, ModelAnswer, ModelCall, ModelRequest, ModelTool
 
 Reader = Callable[[Mapping[str, object]], ModelRequest]
 Writer = Callable[[ModelAnswer, ModelRequest], tuple[str, bytes]]
 
 PROTOCOLS: tuple[tuple[Reader, Writer], ...] = (
-    (anthropic.asked, anthropic.answer),
-    (openai.chat_asked, openai.chat_answer),
-    (openai.responses_asked, openai.responses_answer),
-    (google.asked, google.answer),
+    (vendors.anthropic_asked, vendors.anthropic_answer),
+    (vendors.chat_asked, vendors.chat_answer),
+    (vendors.responses_asked, vendors.responses_answer),
+    (vendors.google_asked, vendors.google_answer),
 )
 WORDS = (
     *("messages", "input", "contents", "parts", "content", "text", "role", "user", "type", "name", "system", "output"),
@@ -64,7 +64,7 @@ def test_anthropic_requests_are_read_in_order() -> None:
         ],
         "tools": [{"name": "Bash"}, {"name": "mcp__harken__inbox_pull"}],
     }
-    asked = anthropic.asked(body)
+    asked = vendors.anthropic_asked(body)
     assert asked.turns == (
         ConversationTurn("system", "S"),
         ConversationTurn("user", "U"),
@@ -88,7 +88,7 @@ def test_chat_requests_are_read_in_order() -> None:
         ],
         "tools": [{"type": "function", "function": {"name": "bash"}}],
     }
-    assert openai.chat_asked(body).turns == (
+    assert vendors.chat_asked(body).turns == (
         ConversationTurn("system", "S"),
         ConversationTurn("user", "U\nV"),
         ConversationTurn("call", "bash {}"),
@@ -108,7 +108,7 @@ def test_responses_requests_are_read_in_order() -> None:
         ],
         "tools": [{"type": "namespace", "name": "mcp__harken", "tools": [{"type": "function", "name": "inbox_pull"}]}],
     }
-    asked = openai.responses_asked(body)
+    asked = vendors.responses_asked(body)
     assert asked.turns == (
         ConversationTurn("system", "S"),
         ConversationTurn("developer", "D"),
@@ -122,7 +122,7 @@ def test_responses_requests_are_read_in_order() -> None:
 def test_tools_that_are_named_in_the_input_are_offered_too() -> None:
     """For its newest models Codex has no list of tools; without these a conversation looks like a side request."""
     inner = {"type": "namespace", "name": "functions", "tools": [{"type": "custom", "name": "exec"}]}
-    asked = openai.responses_asked({"input": [{"type": "additional_tools", "role": "developer", "tools": [inner]}]})
+    asked = vendors.responses_asked({"input": [{"type": "additional_tools", "role": "developer", "tools": [inner]}]})
     assert asked.tools == (ModelTool("exec", namespace="functions", takes_text=True),)
     assert not asked.is_side
 
@@ -138,7 +138,7 @@ def test_gemini_requests_are_read_in_order() -> None:
         ],
         "tools": [{"functionDeclarations": [{"name": "run_shell_command"}]}],
     }
-    assert google.asked(body).turns == (
+    assert vendors.google_asked(body).turns == (
         ConversationTurn("system", "S"),
         ConversationTurn("user", "U"),
         ConversationTurn("user", "<hook_context>H</hook_context>"),

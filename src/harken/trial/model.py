@@ -28,7 +28,7 @@ from typing import Final, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from harken.clock import Clock, SystemClock
-from harken.trial import anthropic, google, openai
+from harken.trial import vendors
 from harken.trial.exchange import PLAIN_JSON, ModelAnswer, ModelRequest, Script, compact, in_order, resolve
 
 MAX_BYTES: Final = 64 << 20
@@ -51,10 +51,12 @@ class _ModelRoute:
 
 
 _ROUTES: Final[Mapping[str, _ModelRoute]] = {
-    "/v1/messages": _ModelRoute(anthropic.asked, anthropic.answer),
-    "/v1/messages/count_tokens": _ModelRoute(anthropic.asked, anthropic.answer, anthropic.count),
-    "/v1/chat/completions": _ModelRoute(openai.chat_asked, openai.chat_answer),
-    "/v1/responses": _ModelRoute(openai.responses_asked, openai.responses_answer),
+    "/v1/messages": _ModelRoute(vendors.anthropic_asked, vendors.anthropic_answer),
+    "/v1/messages/count_tokens": _ModelRoute(
+        vendors.anthropic_asked, vendors.anthropic_answer, vendors.anthropic_count
+    ),
+    "/v1/chat/completions": _ModelRoute(vendors.chat_asked, vendors.chat_answer),
+    "/v1/responses": _ModelRoute(vendors.responses_asked, vendors.responses_answer),
 }
 
 
@@ -214,9 +216,13 @@ def _route(path: str) -> _ModelRoute | None:
     match verb:
         case "generateContent" | "streamGenerateContent":
             is_stream = verb == "streamGenerateContent"
-            return _ModelRoute(lambda body: google.asked(body, model, is_stream=is_stream), google.answer)
+            return _ModelRoute(
+                lambda body: vendors.google_asked(body, model, is_stream=is_stream), vendors.google_answer
+            )
         case "countTokens":
-            return _ModelRoute(lambda body: google.asked(body, model), google.answer, google.count)
+            return _ModelRoute(
+                lambda body: vendors.google_asked(body, model), vendors.google_answer, vendors.google_count
+            )
         case _:
             return None
 
