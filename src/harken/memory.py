@@ -7,6 +7,8 @@ decides nothing about messages. Everything that makes JSON is above; there are o
 from __future__ import annotations
 
 import ctypes
+import json
+import re
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -22,6 +24,7 @@ AMPLE_BYTES: Final = 1 << 30  # with less, libraries are used that fail with an 
 RETRY_SECONDS: Final = 5.0
 
 _M_ARENA_MAX: Final = -8  # of glibc's malloc.h
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # of a letter that is written in two; its other half may be missing
 
 
 def json_bytes(value: object) -> bytes:
@@ -32,6 +35,20 @@ def json_bytes(value: object) -> bytes:
     buffer = bytearray()
     msgspec.json.Encoder().encode_into(value, buffer)
     return bytes(buffer)
+
+
+def sound_json(data: bytes) -> bytes:
+    """Return JSON in which every text has UTF-8: in place of half a surrogate pair stands a question mark.
+
+    JavaScript writes such halves when it cuts a text, and strict readers then refuse the whole. What is not JSON at all
+    comes back as it is.
+    """
+    if not _HALF.search(data):
+        return data
+    try:
+        return json.dumps(json.loads(data.decode("utf-8", "replace")), ensure_ascii=False).encode("utf-8", "replace")
+    except (ValueError, RecursionError):
+        return data
 
 
 def bound_arenas() -> None:

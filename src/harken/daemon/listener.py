@@ -29,10 +29,10 @@ from harken.daemon.callers import check_user, run_of
 from harken.daemon.supervisor import contain
 from harken.errors import Forbidden, HarkenError, Unavailable, UserError
 from harken.hosts.hook import Hello
-from harken.memory import json_bytes
+from harken.memory import json_bytes, sound_json
 from harken.processes import LocalOrigin, Origin
 from harken.store.files import FileKey, OpenFiles, file_key
-from harken.surfaces.wire import LineReader, LineTooLong, sound_json
+from harken.surfaces.wire import LineReader, LineTooLong
 
 if sys.platform != "win32":
     import resource

@@ -1,8 +1,9 @@
-"""One process of a run: started in a group of its own, read line by line, ended with everything it started.
+"""One process of a run, or an agent that is talked to: started in a group of its own, ended with everything it started.
 
-It knows nothing of agents: bytes in, lines out. What it started ends with it. On Linux a reaper stands between
-(`reaper.py`), from which nothing gets away. Where there is none, and where it was killed, what is left is found by its
-group, by descent and by the marks of the run (`mark.py`).
+It knows nothing of agents: bytes in, lines out. What it started ends with it. One without a mark is no run: nothing in
+it says so to the daemon, and what it started is found by its group, its reaper and by descent. On Linux a
+reaper stands between (`reaper.py`), from which nothing gets away. Where there is none, and where it was killed, what is
+left is found by its group, by descent and by the marks of the run (`mark.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 import psutil
-from anyio.abc import ByteReceiveStream, Process
+from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
 from harken.errors import UserError
 from harken.processes import lock_limit
@@ -38,6 +39,7 @@ BEGIN_SECONDS: Final = 10.0
 AWAKE_SECONDS: Final = 3.0
 MAX_ROUNDS: Final = 20  # of ending what is left
 ROUND_SECONDS: Final = 0.5
+NO_LIMIT: Final = -1  # of a process that is no run
 
 _REAPER: Final = Path(__file__).with_name("reaper.py")
 
@@ -75,6 +77,30 @@ class ChildProcess:
             await self._end_rest(())
             with anyio.move_on_after(LAST_WORDS_SECONDS):
                 await self._stdout_over.wait()
+                await self._stderr_over.wait()
+            talks.cancel_scope.cancel()
+        return code
+
+    @property
+    def incoming(self) -> ByteReceiveStream:
+        """Its standard output, for a caller that reads it itself."""
+        if self._process.stdout is None:
+            raise RuntimeError("It has no standard output.")
+        return self._process.stdout
+
+    @property
+    def outgoing(self) -> ByteSendStream:
+        """Its standard input, for a caller that goes on talking to it."""
+        if self._process.stdin is None:
+            raise RuntimeError("It has no standard input.")
+        return self._process.stdin
+
+    async def see_through(self, take_error: Callable[[bytes], None] | None = None) -> int:
+        """Return its exit code, once it has one; keep what it says on standard error, in place of `converse`."""
+        async with anyio.create_task_group() as talks:
+            talks.start_soon(self._keep_stderr, take_error or _nobody)
+            code = await self._exit_code()
+            with anyio.move_on_after(LAST_WORDS_SECONDS):
                 await self._stderr_over.wait()
             talks.cancel_scope.cancel()
         return code
@@ -137,8 +163,8 @@ class ChildProcess:
 
 
 @asynccontextmanager
-async def started(command: SandboxCommand, workdir: Path, mark: str) -> AsyncIterator[ChildProcess]:
-    """Start a command's program in a folder; it has ended when the context is left."""
+async def started(command: SandboxCommand, workdir: Path, mark: str = "") -> AsyncIterator[ChildProcess]:
+    """Start a command's program in a folder; it has ended when the context is left. Without a mark it is no run."""
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
@@ -155,8 +181,9 @@ async def started(command: SandboxCommand, workdir: Path, mark: str) -> AsyncIte
 
 
 async def _opened(command: SandboxCommand, workdir: Path, mark: str, line: socket.socket) -> Process:
-    env = {**command.env, MARK: mark}
-    reaper = (sys.executable, "-I", "-S", str(_REAPER), str(line.fileno()), str(limit_of(mark)))
+    env = {**command.env, MARK: mark} if mark else command.env
+    limit = limit_of(mark) if mark else NO_LIMIT
+    reaper = (sys.executable, "-I", "-S", str(_REAPER), str(line.fileno()), str(limit))
     argv = (*reaper, *command.argv) if sys.platform == "linux" else command.argv
     passed = [line.fileno()] if sys.platform == "linux" else []
     try:
@@ -192,7 +219,11 @@ def descendants(pid: int) -> Sequence[psutil.Process]:
 def marked(mark: str) -> Sequence[psutil.Process]:
     """Return the processes that carry the mark of a run, wherever they are now, and are more than a number."""
     # Not ourselves: somebody may have started this daemon from inside a run.
-    return [each for each in psutil.process_iter() if each.pid != os.getpid() and _is_marked(each, mark)]
+    return (
+        []
+        if not mark
+        else [each for each in psutil.process_iter() if each.pid != os.getpid() and _is_marked(each, mark)]
+    )
 
 
 def _is_marked(process: psutil.Process, mark: str) -> bool:

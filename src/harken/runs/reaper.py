@@ -8,8 +8,9 @@ is gone, it ends everything below: asked first, made to then, until nothing is l
 Standard library only: it is started by path, once for every run. What it looks up of the system is used by `process.py`
 too, for what is left of a run after its reaper was killed.
 
-Arguments: the descriptor of a socket to the daemon, the limit that marks the run, the program's words. On the socket it
-says one line: 0, or the number of the error for which the program could not be started.
+Arguments: the descriptor of a socket to the daemon, the limit that marks the run (below 0: none, it is no run), the
+program's words. On the socket it says one line: 0, or the number of the error for which the program could not be
+started.
 """
 
 from __future__ import annotations
@@ -181,14 +182,19 @@ class Reaper:
         self._is_told = self._is_told or number not in (*quiet, *stopping)
 
 
-def main(line: int, limit: int, argv: list[str]) -> int:
-    """Run a program to its end, and end as it did."""
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+def _mark(limit: int) -> None:
     held = resource.getrlimit(_LOCKS)[1]
     if held not in (resource.RLIM_INFINITY, 0):
         limit = min(limit, held - 1)  # of an account that has a limit, or in a run: one that is lower is a run's, too
     with suppress(OSError, ValueError):
         resource.setrlimit(_LOCKS, (limit, limit))
+
+
+def main(line: int, limit: int, argv: list[str]) -> int:
+    """Run a program to its end, and end as it did."""
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    if limit >= 0:
+        _mark(limit)
     reaper = Reaper(line)
     try:
         reaper.start(argv)

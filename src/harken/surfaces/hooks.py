@@ -50,7 +50,7 @@ from harken.hosts.registry import hook_adapter, host_named
 from harken.hosts.wake import HostQuestion, PushChannel
 from harken.inbox.inbox import Inbox
 from harken.inbox.questions import Approvals
-from harken.memory import json_bytes
+from harken.memory import json_bytes, sound_json
 from harken.model import (
     TASK,
     Approval,
@@ -69,7 +69,7 @@ from harken.sessions.proof import ReadRecord
 from harken.sessions.session import MailScopeOf, NamedTask, Session, Waker
 from harken.sessions.turns import HookEvent, HookMoment, TurnPhase
 from harken.surfaces.composer import NO_TEXT, HookComposer, HookText, HookTextRequest
-from harken.surfaces.wire import LineReader, LineTooLong, sound_json
+from harken.surfaces.wire import LineReader, LineTooLong
 
 MAX_PAYLOAD = 1 << 20
 HEAD_CHARS = 4_096

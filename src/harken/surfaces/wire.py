@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from typing import Final, Protocol
 
 import anyio
@@ -51,9 +49,6 @@ class HttpCarrier(Protocol):
     def sent(self) -> SentAnswer:
         """Return what stands for all that was written until now."""
         ...
-
-
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # of a letter that is written in two; its other half may be missing
 
 
 class LineTooLong(Exception):
@@ -110,17 +105,3 @@ class LineReader:
                 raise LineTooLong
             if not await self._fill():
                 return None
-
-
-def sound_json(data: bytes) -> bytes:
-    """Return JSON in which every text has UTF-8: in place of half a surrogate pair stands a question mark.
-
-    JavaScript writes such halves when it cuts a text, and strict readers then refuse the whole. What is not JSON at all
-    comes back as it is.
-    """
-    if not _HALF.search(data):
-        return data
-    try:
-        return json.dumps(json.loads(data.decode("utf-8", "replace")), ensure_ascii=False).encode("utf-8", "replace")
-    except (ValueError, RecursionError):
-        return data

@@ -36,13 +36,13 @@ from harken import render
 from harken.errors import Unavailable
 from harken.hosts.hook import Hello
 from harken.inbox.caller import Caller
-from harken.memory import json_bytes
+from harken.memory import json_bytes, sound_json
 from harken.model import DeliveryId
 from harken.sessions.proof import CallLog
 from harken.sessions.session import Note, Session
 from harken.surfaces.mcp.server import INBOX_URI, AgentServer, Context, client_name, request_key
 from harken.surfaces.mcp.services import AgentServices
-from harken.surfaces.wire import ASKED_AT, CARRIER, HOLDER, HttpCarrier, SentAnswer, sound_json
+from harken.surfaces.wire import ASKED_AT, CARRIER, HOLDER, HttpCarrier, SentAnswer
 
 _log = logging.getLogger("harken.mcp")
 
