@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import Final
 
 import anyio
 import anyio.lowlevel
 import pytest
 
 from harken.errors import NotFound
-from harken.model import INBOX, Attention, Choose, Consumer, DeliveryId, MessageId, Reader, SessionKey
+from harken.model import (
+    INBOX,
+    Attention,
+    Choose,
+    Consumer,
+    DeliveryId,
+    MessageId,
+    NewMessage,
+    Offer,
+    Priority,
+    Reader,
+    SessionKey,
+)
 from harken.store.contract import Store
 from harken.store.contract.deliveries import MAX_OFFER_CHARS, MuteFilter, OfferFilter
 from harken.testing import FakeClock
 from tests.contracts.store_choices import up_to
 from tests.contracts.store_suite import (
     AGENT,
+    EVERYTHING,
     LEASE_SECONDS,
     OTHER_READER,
     READER,
@@ -27,10 +42,16 @@ from tests.contracts.store_suite import (
     Journal,
     StoreSuite,
     fill,
+    later,
     new_message,
     offer,
     offered_texts,
 )
+
+MUTES: Final = (MuteFilter(), MuteFilter(channels=frozenset({"ci"})), MuteFilter(is_total=True))
+Happening = tuple[float, MuteFilter, bool]
+"""So many seconds pass, this is muted from then on, and whether some of what is stored is seen."""
+HAPPENINGS: Final[Sequence[Happening]] = list(product((0, LEASE_SECONDS / 2, LEASE_SECONDS + 1), MUTES, (False, True)))
 
 
 class Poll:
@@ -44,6 +65,7 @@ class Poll:
         self.choose: Choose | None = None
         self.listed: frozenset[MessageId] = frozenset()
         self.cut: list[str] = []
+        self.offers: list[Offer] = []
         self._seconds = seconds
         self.scope = anyio.CancelScope()
         self.texts: list[str] | None = None
@@ -62,6 +84,7 @@ class Poll:
                 where=lambda: OfferFilter(mutes=self.mutes, without=self.listed, choose=self.choose),
                 seconds=self._seconds,
             )
+            self.offers = list(given.whole)
             self.texts = [item.message.text for item in given.whole]
             self.cut = [item.message.text for item in given.cut]
 
@@ -91,6 +114,68 @@ async def polling(store: Store, *polls: Poll) -> AsyncIterator[None]:
             yield
 
 
+async def _ids(store: Store) -> list[MessageId]:
+    return [message.id for message in await store.messages.page(EVERYTHING, 1_000)]
+
+
+class WaitStory:
+    """Two consumers to whom the same happens: one waits for what comes, the other looks when it is there."""
+
+    def __init__(self, store: Store, clock: FakeClock) -> None:
+        self._store = store
+        self._clock = clock
+        self._mutes = MuteFilter()
+        self._number = 0
+
+    async def begin(self) -> None:
+        """Let both read from the beginning."""
+        for reader in (SECOND, OTHER_READER):
+            await self._store.deliveries.enroll(reader.consumer, INBOX, datetime.min.replace(tzinfo=UTC))
+
+    async def go_on(self, before: Happening, meanwhile: Happening, count: int) -> None:
+        """Let something happen to both, one wait and the other look, and compare what they get."""
+        await self._happen(before)
+        poll = Poll(self._store, SECOND)
+        poll.mutes = self._mutes
+        with anyio.fail_after(WAIT_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(poll.run)
+                await settled(self._store)
+                if poll.waits():
+                    await self._happen(meanwhile)
+                    poll.mutes = self._mutes
+                    await self._store.messages.append([self._message() for _ in range(count)])
+                    await settled(self._store)
+                poll.scope.cancel()
+        looked = await self._store.deliveries.offer(
+            OTHER_READER,
+            10,
+            surface="wait",
+            carrier="call-1",
+            lease_until=later(self._clock, LEASE_SECONDS),
+            where=OfferFilter(mutes=self._mutes),
+        )
+        assert _given(poll.offers) == _given(looked.whole)
+
+    async def _happen(self, what: Happening) -> None:
+        seconds, self._mutes, is_proven = what
+        self._clock.advance(seconds)
+        if is_proven and (ids := await _ids(self._store)):
+            for reader in (SECOND, OTHER_READER):
+                await self._store.deliveries.acknowledge(reader, ids[-3::2], "ack")
+
+    def _message(self) -> NewMessage:
+        self._number += 1
+        attention = list(Attention)[self._number % len(Attention)]
+        priority = Priority.NORMAL if self._number % 5 else Priority.HIGH
+        channel = ("ci", "mail")[self._number % 2]
+        return replace(new_message(f"number {self._number}", channel=channel, priority=priority), attention=attention)
+
+
+def _given(offers: Sequence[Offer]) -> list[tuple[str, bool]]:
+    return [(each.message.text, each.is_repeat) for each in offers]
+
+
 class WaitSuite(StoreSuite):
     """`offer_when_ready`."""
 
@@ -101,13 +186,77 @@ class WaitSuite(StoreSuite):
         await poll.run()
         assert poll.texts == ["one", "two"]
 
-    async def test_what_comes_is_offered_to_everyone_who_waits(self, store: Store) -> None:
-        """More readers than one transaction serves, and none is forgotten."""
+    @pytest.mark.parametrize("muted_since", [[], ["ci"]])
+    async def test_what_comes_is_offered_to_everyone_who_waits(self, store: Store, muted_since: list[str]) -> None:
+        """Also to more readers than one transaction looks something up for, and none is forgotten."""
         readers = [Reader(consumer=Consumer(f"c{i}"), session=SessionKey(f"s{i}")) for i in range(40)]
         polls = [Poll(store, reader) for reader in readers]
         async with polling(store, *polls):
+            for poll in polls:
+                poll.mutes = MuteFilter(channels=frozenset(muted_since))
             await fill(store, "hello")
         assert [poll.texts for poll in polls] == [["hello"]] * 40
+
+    async def test_what_was_muted_comes_with_the_next(self, store: Store) -> None:
+        """In the order of receipt: what came before goes before what has just come."""
+        poll = Poll(store)
+        poll.mutes = MuteFilter(channels=frozenset({"ci"}))
+        await store.messages.append([new_message("noise", channel="ci")])
+        async with polling(store, poll):
+            poll.mutes = MuteFilter()
+            await fill(store, "hello")
+        assert poll.texts == ["noise", "hello"]
+
+    async def test_lease_that_is_over_comes_with_the_next(self, store: Store, clock: FakeClock) -> None:
+        """What another session was given and did not prove in time goes first, as a repeat."""
+        await fill(store, "old")
+        await offer(store, clock)
+        poll = Poll(store, SECOND)
+        async with polling(store, poll):
+            clock.advance(LEASE_SECONDS + 1)
+            await fill(store, "new")
+        assert [(o.message.text, o.is_repeat) for o in poll.offers] == [("old", True), ("new", False)]
+
+    async def test_what_comes_together_with_a_pull_is_given_once(self, store: Store, clock: FakeClock) -> None:
+        """The two sessions of a consumer may share a transaction: one has it, and the other goes on waiting."""
+        with anyio.fail_after(WAIT_SECONDS):
+            for number in range(20):
+                await store.deliveries.release(READER.session)
+                await store.deliveries.acknowledge(READER, await _ids(store), "ack")
+                poll, pulled = Poll(store, SECOND), list[str]()
+
+                async def pull(into: list[str]) -> None:
+                    into += offered_texts(await offer(store, clock))
+
+                async with polling(store, poll):
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(fill, store, f"number {number}")
+                        tasks.start_soon(pull, pulled)
+                    await settled(store)
+                    poll.scope.cancel()
+                assert [*(poll.texts or []), *pulled] == [f"number {number}"]
+
+    async def test_what_a_reader_said_does_not_end_its_own_wait(self, store: Store) -> None:
+        """It knows that; the others hear of it, and that its author has seen it."""
+        own, other = Poll(store, READER), Poll(store, OTHER_READER)
+        for reader in (READER, OTHER_READER):
+            await store.deliveries.enroll(reader.consumer, INBOX, datetime.min.replace(tzinfo=UTC))
+        async with polling(store, own, other):
+            await store.messages.append([replace(new_message("mine"), author=AGENT)])
+            await settled(store)
+            assert own.waits()
+            await fill(store, "hello")
+        assert own.texts == ["hello"]
+        assert [(o.message.text, o.seen_by) for o in other.offers] == [("mine", (AGENT,))]
+
+    @pytest.mark.parametrize("count", [1, 2, 3])
+    async def test_what_ends_a_wait_is_what_a_look_would_find(self, store: Store, clock: FakeClock, count: int) -> None:
+        """Whatever happened while it waited. Another consumer, with the same past, does not wait but looks."""
+        story = WaitStory(store, clock)
+        await story.begin()
+        for number in range(2 * len(HAPPENINGS)):
+            before, meanwhile = (HAPPENINGS[number * step % len(HAPPENINGS)] for step in (7, 11))
+            await story.go_on(before, meanwhile, count)
 
     async def test_a_wait_and_a_message_that_come_together_meet(self, store: Store) -> None:
         """They may share a transaction, the wait first: it found nothing and must still be served."""

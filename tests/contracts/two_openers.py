@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Protocol
 
@@ -17,7 +17,18 @@ import pytest
 
 from harken.automation import ACTIONS, ActionState
 from harken.errors import Conflict
-from harken.model import APPROVALS, INBOX, OUTBOX, ApprovalChoice, ApprovalState, Mailbox, Selection
+from harken.model import (
+    APPROVALS,
+    INBOX,
+    OUTBOX,
+    ApprovalChoice,
+    ApprovalState,
+    Consumer,
+    Mailbox,
+    Reader,
+    Selection,
+    SessionKey,
+)
 from harken.store.contract import Store
 from harken.store.contract.deliveries import OfferFilter
 from harken.store.contract.leases import LEASES, Lease, OldFence, under
@@ -43,6 +54,7 @@ from tests.contracts.store_suite import (
     place,
     texts,
 )
+from tests.contracts.store_waits import Poll, polling
 from tests.contracts.tasks import task
 
 MANY = 50
@@ -308,6 +320,17 @@ class TwoOpenersSuite:
             await anyio.wait_all_tasks_blocked()
             await fill(first, "at the other machine")
         assert [each.message.text for each in given[0].whole] == ["at the other machine"]
+
+    async def test_wait_gets_what_came_through_another_daemon_first(self, first: Store, second: Store) -> None:
+        """The daemon that has a reader may not have heard of it yet when it stores the next message itself."""
+        for number in range(MANY // 5):
+            reader = Reader(consumer=Consumer(f"c{number}"), session=SessionKey(f"s{number}"))
+            await second.deliveries.enroll(reader.consumer, INBOX, datetime.max.replace(tzinfo=UTC))
+            poll = Poll(second, reader)
+            async with polling(second, poll):
+                await fill(first, f"first {number}")
+                await fill(second, f"second {number}")
+            assert [f"first {number}", f"second {number}"][: len(poll.texts or ())] == poll.texts
 
     # -- what leaves, and what is set in motion ---------------------------------------------------------------
 

@@ -89,7 +89,7 @@ class MuteFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferFilter:
-    """What may go through a surface: attention, trust, mutes, ids and number."""
+    """What may go through a surface: attention, trust, mutes, ids and number. Equal are those that let the same go."""
 
     attentions: frozenset[Attention] = AUDIBLE
     trusts: frozenset[Trust] = frozenset(Trust)
@@ -97,7 +97,23 @@ class OfferFilter:
     only: frozenset[MessageId] | None = None  # nothing but these
     without: frozenset[MessageId] = frozenset()  # and none of these
     since: datetime | None = None  # nothing that was received before
-    choose: Choose | None = None  # and of all that, only what one answer carries whole is offered
+    # And of all that, only what one answer carries whole is offered.
+    choose: Choose | None = field(default=None, compare=False)
+
+    def lets(self, message: Message) -> bool:
+        """Whether a message may go through; `choose` is not asked."""
+        mutes = self.mutes
+        return (
+            not mutes.is_total
+            and message.attention in self.attentions
+            and message.trust in self.trusts
+            and message.channel not in mutes.channels
+            and message.sender.id not in mutes.senders
+            and message.sender.name not in mutes.senders
+            and (self.only is None or message.id in self.only)
+            and message.id not in self.without
+            and (self.since is None or message.received_at >= self.since)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -307,6 +307,7 @@ def _freed(tx: Transaction, rows: Iterable[Sequence[Any]]) -> int:
     """Ring for the mailboxes of rows that may be offered again: someone may be waiting for them."""
     mailboxes = [Mailbox(row[0]) for row in rows]
     tx.grown.update(mailboxes)
+    tx.freed.update(mailboxes)
     return len(mailboxes)
 
 

@@ -201,6 +201,7 @@ class _Batch:
         self._tx.insert(INSERT, [row_of(message, self._tx.now_micros) for message in messages])
         self._tx.note_received([(message, self._needed[message.id]) for message in messages])
         self._tx.grown.update(self._heads)
+        self._tx.fresh += messages
 
     def _take_heads(self, counts: Mapping[Mailbox, int]) -> None:
         """Take the next numbers of each mailbox; those before them are its head until then."""

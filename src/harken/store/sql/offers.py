@@ -1,16 +1,19 @@
 """Rows of deliveries: what waits for a reader now, leasing it to the reader's session, and where cursors are.
 
 A reader that found nothing leaves its offer in `WaitingReaders`. When a later transaction lets a mailbox grow, the
-offer is made inside it, so a waiting agent costs no second commit and no second trip through the writer. That registry
-belongs to the writing thread, and follows its transactions: what was begun or served in one that fails is as it was
-before. What becomes of an offer is in `deliveries`.
+offer is made inside it, so a waiting agent costs no second commit and no second trip through the writer. Mostly it is
+made from the very messages that the transaction stored (`FreshMail`), without a look at the database for each reader.
+That registry belongs to the writing thread, and follows its transactions: what was begun or served in one that fails is
+as it was before. What becomes of an offer is in `deliveries`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import count
 from queue import SimpleQueue
 from typing import Any
 
@@ -41,6 +44,7 @@ from harken.store.sql.transaction import (
     SqlConnection,
     Transaction,
     encode_json,
+    for_rows,
     from_micros,
     from_row,
     optional_moment,
@@ -71,6 +75,17 @@ NUMBER_OF = "SELECT n FROM messages WHERE id = ?"
 READ_BY = """
 SELECT message, consumer, state FROM deliveries
 WHERE message IN (SELECT value FROM json_each(?)) AND state IN ('seen', 'answered') ORDER BY seen_at, consumer
+"""
+# Of consumers, those with an offer in a mailbox that may be made again.
+LEASES_OVER = """
+SELECT c.value FROM json_each(?) c WHERE EXISTS (
+    SELECT 1 FROM deliveries d WHERE d.consumer = c.value AND d.mailbox = ?
+        AND d.seq > coalesce((SELECT k.seq FROM cursors k WHERE k.consumer = c.value AND k.mailbox = ?), 0)
+        AND d.state = 'offered' AND (d.lease_until <= ? OR d.offered_at - ? > d.lease_until - d.offered_at))
+"""
+TAKEN = """
+SELECT consumer, message, state FROM deliveries WHERE message IN (SELECT value FROM json_each(?))
+ORDER BY seen_at, consumer
 """
 OFFER_AGAIN = """
 UPDATE deliveries SET surface = ?, session = ?, carrier = ?, offers = offers + 1, offered_at = ?, lease_until = ?,
@@ -185,7 +200,7 @@ def offer(
 ) -> Selection:
     """Lease to the reader's session what waits and goes whole."""
     until = to_micros(lease_until)
-    selection = _selected(tx, reader, wanted)
+    selection = _selected(lambda limit: _candidates(tx, reader, replace(wanted, limit=limit)), wanted)
     for each in selection.whole:
         message, delivery = each.message, each.delivery_id
         if each.is_repeat:
@@ -198,25 +213,30 @@ def offer(
                  carrier, tx.now_micros, until, tx.holder.daemon),
             )  # fmt: skip
     if selection.whole:
-        tx.note(
-            "offered",
-            {
-                "consumer": reader.consumer,
-                "session": reader.session,
-                "surface": surface,
-                "deliveries": {each.delivery_id: each.message.id for each in selection.whole},
-                "repeats": sum(each.is_repeat for each in selection.whole),
-            },
-        )
+        tx.note("offered", _told(reader, surface, selection.whole))
     return selection
 
 
-def _selected(tx: Transaction, reader: Reader, wanted: OfferQuery) -> Selection:
-    """Return what goes into one answer; what is too long for any lets others be looked at in its place."""
+def _told(reader: Reader, surface: str, whole: Sequence[Offer]) -> dict[str, object]:
+    """Return what the journal says of an offer."""
+    return {
+        "consumer": reader.consumer,
+        "session": reader.session,
+        "surface": surface,
+        "deliveries": {each.delivery_id: each.message.id for each in whole},
+        "repeats": sum(each.is_repeat for each in whole),
+    }
+
+
+def _selected(find: Callable[[int], list[Offer]], wanted: OfferQuery) -> Selection:
+    """Return what goes into one answer; what is too long for any lets others be looked at in its place.
+
+    `find` returns so many, at most, of what may be offered.
+    """
     choose: Choose = (wanted.where and wanted.where.choose) or all_that_fit
     looked_at = wanted.limit
     while True:
-        offers = _candidates(tx, reader, replace(wanted, limit=looked_at))
+        offers = find(looked_at)
         selection = choose(offers, wanted.limit)
         is_enough = selection.is_full or not selection.too_long or len(selection.whole) >= wanted.limit
         is_all = len(offers) < looked_at and _holds_all_long([each.message for each in offers])
@@ -248,10 +268,15 @@ def _candidates(tx: Transaction, reader: Reader, wanted: OfferQuery) -> list[Off
 
 FINAL = "('seen', 'answered', 'expired', 'refused', 'failed')"
 CURSOR = "SELECT seq FROM cursors WHERE consumer = ? AND mailbox = ?"
-INSERT = """
+_OFFERED = "(?, ?, ?, ?, ?, 'offered', ?, ?, ?, 1, ?, ?, ?)"
+INSERT_OFFERED = for_rows(
+    """
 INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers, offered_at,
-    lease_until, daemon) VALUES (?, ?, ?, ?, ?, 'offered', ?, ?, ?, 1, ?, ?, ?)
-"""
+    lease_until, daemon)
+""",
+    _OFFERED,
+)
+INSERT = INSERT_OFFERED[1]
 DELIVERY = (
     "SELECT id, message, consumer, state, surface, session, offered_at, offers, seen_at, evidence, answered_at, "
     "reason, mailbox, coalesce((SELECT machine FROM daemons d WHERE d.id = deliveries.daemon), ''), daemon "
@@ -267,6 +292,12 @@ SELECT seq FROM deliveries WHERE consumer = ? AND mailbox = ? AND seq > ? AND st
 """
 NEXT_STORED = "SELECT seq FROM messages WHERE mailbox = ? AND seq > ? ORDER BY seq LIMIT 1"
 MOVE = "UPDATE cursors SET seq = ? WHERE consumer = ? AND mailbox = ?"
+
+
+def head_of(tx: Transaction, mailbox: str) -> int:
+    """Return the highest number in a mailbox."""
+    row = tx.execute(HEAD, (mailbox,)).fetchone()
+    return int(row[0]) if row else 0
 
 
 def cursor_of(connection: SqlConnection, consumer: str, mailbox: str) -> int:
@@ -337,6 +368,10 @@ def delivery_from(row: Sequence[Any], daemon: str) -> Delivery:
 NOTHING = Selection()
 MAX_WITH_A_MESSAGE, MAX_ALONE = 16, 100
 """How many are served with the commit that accepts a message; the rest follow, so that the sender need not wait."""
+MAX_FROM_FRESH = 1_000
+"""How many are served with it where that asks the database nothing."""
+MAX_FRESH = 64
+"""Of more new messages at once the database says what goes to whom."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -350,13 +385,16 @@ class WaitingReader:
     lease: timedelta
     rank: Callable[[], float]  # asked when there is something: the person may have used another session meanwhile
     where: Callable[[], OfferFilter]
+    number: int = 0  # of those that wait for the same with the same rank, the first has the lowest
     is_over: bool = False  # set in the loop: from then on nothing is offered any more
+    asked: OfferFilter | None = None  # with this filter nothing is left of what was stored; None: something may be
     made: Selection = NOTHING
     given: Selection = NOTHING
     ready: anyio.Event = field(default_factory=anyio.Event)
 
     def make(self, tx: Transaction, where: OfferFilter) -> None:
         """Offer what is eligible now."""
+        self.asked = where
         self.made = offer(
             tx,
             self.reader,
@@ -377,6 +415,98 @@ def has_something(selection: Selection) -> bool:
     return bool(selection.whole or selection.cut)
 
 
+class FreshMail:
+    """The messages that a transaction stored, for readers that have been given all that was there before.
+
+    `mailboxes` are those that grew by nothing else, and `readers` wait for these. Nothing else can be there for one of
+    them if its filter is the one with which it looked, and no lease of what its consumer was offered is over.
+    """
+
+    def __init__(self, tx: Transaction, mailboxes: Collection[Mailbox], readers: Collection[WaitingReader]) -> None:
+        self._tx = tx
+        self._readers = frozenset(readers)
+        self._messages = [each for each in tx.fresh if each.mailbox in mailboxes]
+        self._messages.sort(key=lambda each: each.priority is not Priority.HIGH)
+        self._taken: dict[str, set[str]] = {}
+        self._read: dict[str, list[tuple[Consumer, str]]] = {}
+        self._with_leases_over = self._find_leases_over()
+        self._passing: dict[tuple[tuple[Mailbox, ...], OfferFilter], list[Message]] = {}
+        self._rows: list[tuple[object, ...]] = []
+        self._told: list[dict[str, object]] = []
+        ids = encode_json([each.id for each in self._messages])
+        for consumer, message, state in tx.execute(TAKEN, (ids,)):
+            self._taken.setdefault(consumer, set()).add(message)
+            if state in ("seen", "answered"):
+                self._read.setdefault(message, []).append((Consumer(consumer), state))
+
+    def _find_leases_over(self) -> set[str]:
+        consumers: dict[Mailbox, set[str]] = {}
+        for waiting in self._readers:
+            for mailbox in waiting.reader.mailboxes:
+                consumers.setdefault(mailbox, set()).add(waiting.reader.consumer)
+        now, found = self._tx.now_micros, set[str]()
+        for mailbox, names in consumers.items():
+            asked = encode_json(sorted(names)), mailbox, mailbox, now, now
+            found.update(row[0] for row in self._tx.execute(LEASES_OVER, asked))
+        return found
+
+    def is_all_for(self, waiting: WaitingReader, where: OfferFilter) -> bool:
+        """Whether nothing else can be there for a reader."""
+        is_known = waiting in self._readers and waiting.asked == where
+        return is_known and waiting.reader.consumer not in self._with_leases_over
+
+    def make(self, waiting: WaitingReader, where: OfferFilter) -> None:
+        """Offer what is eligible of them; it is there for others when it is written."""
+        tx, reader = self._tx, waiting.reader
+        waiting.asked = where
+        passing = self._passing_for(reader, where)
+        if not passing:
+            waiting.made = NOTHING
+            return
+        query = OfferQuery(waiting.limit, where=where)
+        waiting.made = _selected(lambda limit: [self._offer(reader, each) for each in passing[:limit]], query)
+        whole = waiting.made.whole
+        if not whole:
+            return
+        self.take(waiting)
+        until = to_micros(tx.now + waiting.lease)
+        holder = (waiting.surface, reader.session, waiting.carrier, tx.now_micros, until, tx.holder.daemon)
+        for each in whole:
+            place = (reader.consumer, each.message.mailbox, each.message.seq)
+            self._rows.append((*place, each.delivery_id, each.message.id, *holder))
+        self._told.append(_told(reader, waiting.surface, whole))
+
+    def take(self, waiting: WaitingReader) -> None:
+        """Know that a reader was given something: it is for no other one of its consumer."""
+        ids = {offered.message.id for offered in waiting.made.whole}
+        self._taken.setdefault(waiting.reader.consumer, set()).update(ids)
+
+    def write(self) -> None:
+        """Store what was offered so far."""
+        self._tx.insert(INSERT_OFFERED, self._rows)
+        self._tx.note_all("offered", self._told)
+        self._rows, self._told = [], []
+
+    def _passing_for(self, reader: Reader, where: OfferFilter) -> Sequence[Message]:
+        key = reader.mailboxes, where
+        found = self._passing.get(key)
+        if found is None:
+            here = [each for each in self._messages if each.mailbox in reader.mailboxes]
+            found = self._passing[key] = [each for each in here if where.lets(each)]
+        taken = self._taken.get(reader.consumer)
+        return found if not taken else [each for each in found if each.id not in taken]
+
+    def _offer(self, reader: Reader, message: Message) -> Offer:
+        read = self._read.get(message.id, ())
+        return Offer(
+            message=message,
+            delivery_id=DeliveryId(fresh_id("d-")),
+            offered_at=self._tx.now,
+            answered_by=next((c for c, state in read if state == "answered" and c != reader.consumer), None),
+            seen_by=tuple(consumer for consumer, _ in read),
+        )
+
+
 Withdraw = Callable[[Transaction, SessionKey, str], int]
 
 
@@ -391,7 +521,9 @@ class WaitingReaders:
         self._withdraw = withdraw
         self._offered: list[tuple[Reader, str]] = []
         self._doubtful: list[tuple[Reader, str]] = []
-        self._waiting: list[WaitingReader] = []
+        self._waiting: dict[Mailbox, dict[WaitingReader, None]] = {}  # in the order in which they came
+        self._heads: dict[Mailbox, int] = {}  # up to which number each that waits for a mailbox was asked
+        self._numbers = count()
         self._unserved: set[Mailbox] = set()
         self._begun: list[WaitingReader] = []
         self._heard: SimpleQueue[frozenset[Mailbox]] = SimpleQueue()
@@ -410,7 +542,11 @@ class WaitingReaders:
         self.note_offer(tx, waiting.reader, waiting.carrier)
         waiting.make(tx, waiting.where())
         if not has_something(waiting.made):
+            waiting.number = next(self._numbers)
             self._begun.append(waiting)
+            for mailbox in waiting.reader.mailboxes:
+                if not self._waiting.get(mailbox):
+                    self._heads[mailbox] = head_of(tx, mailbox)
         return waiting.made
 
     def note_offer(self, tx: Transaction, reader: Reader, carrier: str) -> None:
@@ -420,16 +556,22 @@ class WaitingReaders:
 
     def end(self, waiting: WaitingReader) -> Selection:
         """Wait no longer; return what was offered at the last moment."""
-        self._waiting = [other for other in self._waiting if other is not waiting]
+        self._forget(waiting)
         return waiting.made
+
+    def _forget(self, waiting: WaitingReader) -> None:
+        for mailbox in waiting.reader.mailboxes:
+            if (here := self._waiting.get(mailbox)) is not None:
+                here.pop(waiting, None)
+                if not here:
+                    del self._waiting[mailbox]
 
     def hear(self, grown: Collection[Mailbox]) -> bool:
         """Another daemon let mailboxes grow; return whether a reader waits for them. Called in the event loop."""
-        # In this order: a reader goes from the second list to the first.
-        here = (*self._begun, *self._waiting)
-        is_waited_for = any(
-            not waiting.is_over and not set(waiting.reader.mailboxes).isdisjoint(grown) for waiting in here
-        )
+        # In this order: a reader goes from the first of them to the others. Each is copied before it is looked at.
+        begun = [each for each in tuple(self._begun) if not set(each.reader.mailboxes).isdisjoint(grown)]
+        here = (each for mailbox in grown for each in tuple(self._waiting.get(mailbox, ())))
+        is_waited_for = any(not waiting.is_over for waiting in (*begun, *here))
         if is_waited_for:
             self._heard.put(frozenset(grown))
         return is_waited_for
@@ -437,37 +579,92 @@ class WaitingReaders:
     def serve(self, tx: Transaction, *, is_alone: bool) -> None:
         """Make the offers that a transaction has something for, for so many readers at most."""
         self._withdraw_doubtful(tx)
-        most = MAX_ALONE if is_alone else MAX_WITH_A_MESSAGE
         grown = tx.grown.union(self.unserved)
+        concerned = self._concerned(grown)
+        fresh = self._fresh_mail(tx, concerned)
         self._before, self._unserved = self._unserved, set()
-        exhausted: set[tuple[str, tuple[Mailbox, ...], MuteFilter, Choose | None]] = set()
-        # Also those that began in this very transaction, before what they wait for was stored in it.
-        here = [waiting for waiting in (*self._waiting, *self._begun) if not waiting.is_over]
-        concerned = [waiting for waiting in here if not grown.isdisjoint(waiting.reader.mailboxes)]
-        for waiting in sorted(concerned, key=lambda each: -each.rank()):
+        most = MAX_ALONE if is_alone else MAX_WITH_A_MESSAGE
+        exhausted: dict[tuple[str, tuple[Mailbox, ...], MuteFilter, Choose | None], OfferFilter] = {}
+        asked = 0
+        for waiting in concerned:
             where = waiting.where()
             key = waiting.reader.consumer, waiting.reader.mailboxes, where.mutes, where.choose
             if key in exhausted:
+                waiting.asked = where if exhausted[key] == where else None
                 continue
-            if len(self._served) == most:
+            if len(self._served) >= MAX_FROM_FRESH or asked == most:
                 self._unserved = grown
                 break
-            waiting.make(tx, where)
+            if fresh is not None and fresh.is_all_for(waiting, where):
+                fresh.make(waiting, where)
+            else:
+                self._make(tx, waiting, where, fresh)
+                asked += has_something(waiting.made)
             if has_something(waiting.made):
                 self._served.append(waiting)
                 self._offered.append((waiting.reader, waiting.carrier))
             if len(waiting.made.whole) < waiting.limit and not waiting.made.is_full:
                 # Sessions of one consumer share a cursor: nothing is left for those that may hear the same. What the
                 # first of them has only heard of, because it is long, is for that one to read.
-                exhausted.add(key)
+                exhausted[key] = where
+        if fresh is not None:
+            fresh.write()
+        self._note_heads(tx, grown)
+
+    def _concerned(self, grown: AbstractSet[Mailbox]) -> Sequence[WaitingReader]:
+        """Return those that wait for some mailboxes, the first to be served first."""
+        found = {each: None for mailbox in grown for each in self._waiting.get(mailbox, ())}
+        # Also those that began in this very transaction, before what they wait for was stored in it.
+        found.update((each, None) for each in self._begun if not grown.isdisjoint(each.reader.mailboxes))
+        return sorted((each for each in found if not each.is_over), key=lambda each: (-each.rank(), each.number))
+
+    def _fresh_mail(self, tx: Transaction, concerned: Sequence[WaitingReader]) -> FreshMail | None:
+        """Return the new messages from which some of those that wait can be served; None where that cannot be."""
+        if not concerned or not 0 < len(tx.fresh) <= MAX_FRESH:
+            return None
+        first: dict[Mailbox, int] = {}
+        for message in tx.fresh:
+            first.setdefault(message.mailbox, message.seq)
+        # What is free again, or came through another daemon and was not heard of yet, only the database knows.
+        others = tx.grown.difference(first).union(tx.freed, self._unserved)
+        known = {name for name, seq in first.items() if self._heads.get(name) == seq - 1} - others
+        begun = frozenset(self._begun)
+        readers = [
+            each
+            for each in concerned
+            if each.asked is not None
+            and each not in begun
+            and (tx.grown | others).intersection(each.reader.mailboxes) <= known
+        ]
+        return FreshMail(tx, known, readers) if readers else None
+
+    def _make(self, tx: Transaction, waiting: WaitingReader, where: OfferFilter, fresh: FreshMail | None) -> None:
+        """Offer what the database says is eligible."""
+        if fresh is not None:
+            fresh.write()
+        waiting.make(tx, where)
+        if fresh is not None:
+            fresh.take(waiting)
+
+    def _note_heads(self, tx: Transaction, grown: Collection[Mailbox]) -> None:
+        """Know up to which message those that wait were asked."""
+        stored = {message.mailbox: message.seq for message in tx.fresh}
+        for mailbox in grown:
+            if mailbox in self._unserved:
+                self._heads.pop(mailbox, None)
+            elif mailbox in self._waiting:
+                self._heads[mailbox] = stored.get(mailbox) or head_of(tx, mailbox)
 
     def commit(self) -> Sequence[Callable[[], None]]:
         """The transaction is committed: return the readers it served; the others wait from now on."""
         served, self._served = self._served, []
         self._offered, self._doubtful = [], []
-        self._waiting = [
-            each for each in (*self._waiting, *self._begun) if not (has_something(each.made) or each.is_over)
-        ]
+        for waiting in self._begun:
+            if not (has_something(waiting.made) or waiting.is_over):
+                for mailbox in waiting.reader.mailboxes:
+                    self._waiting.setdefault(mailbox, {})[waiting] = None
+        for waiting in served:
+            self._forget(waiting)
         self._begun = []
         return [each.hand_over for each in served]
 
@@ -478,6 +675,7 @@ class WaitingReaders:
         self._doubtful += self._offered
         self._unserved |= self._before.union(*(reader.mailboxes for reader, _ in self._offered))
         self._begun, self._served, self._offered = [], [], []
+        self._heads.clear()
 
     def _withdraw_doubtful(self, tx: Transaction) -> None:
         """Withdraw offers of commits that failed; they stay doubtful until this transaction is committed."""

@@ -104,6 +104,7 @@ def for_rows(head: str, row: str, tail: str = "") -> Mapping[int, str]:
 
 
 INSERT_RECEIVED = for_rows("INSERT INTO events (n, at, kind, message, data, daemon)", _EVENT)
+INSERT_EVENTS = for_rows("INSERT INTO events (n, at, kind, message, data, daemon)", "(?, ?, ?, NULL, ?, ?)")
 
 
 COLUMNS = (
@@ -227,7 +228,11 @@ ALONE: Final = StoreHolder()
 
 
 class Transaction:
-    """A write in progress. `events` and `grown` are announced after the commit, and only then."""
+    """A write in progress. `events` and `grown` are announced after the commit, and only then.
+
+    `fresh` are the messages that it stored: readers that wait are served from these. `freed` are mailboxes in which
+    what was offered may be offered again.
+    """
 
     def __init__(
         self, connection: SqlConnection, now: datetime, holder: StoreHolder = ALONE, last_event: int | None = None
@@ -238,6 +243,8 @@ class Transaction:
         self.now_micros = to_micros(now)
         self.events: list[Event] = []
         self.grown: set[Mailbox] = set()
+        self.fresh: list[Message] = []
+        self.freed: set[Mailbox] = set()
         self._last_event = last_event
 
     def execute(self, sql: str, parameters: tuple[object, ...] = ()) -> SqlRows:
@@ -258,6 +265,17 @@ class Transaction:
         parts = (rows[start : start + MAX_ROWS_AT_ONCE] for start in range(0, len(rows), MAX_ROWS_AT_ONCE))
         return [self.execute(statements[len(some)], tuple(chain.from_iterable(some))) for some in parts]
 
+    def note_all(self, kind: str, told: Sequence[Mapping[str, object]]) -> None:
+        """Add journal events of one kind, all with one statement."""
+        if not told:
+            return
+        first, daemon = self._take_events(len(told)), self.holder.daemon
+        self.insert(
+            INSERT_EVENTS,
+            [(n, self.now_micros, kind, encode_json(data), daemon) for n, data in enumerate(told, start=first)],
+        )
+        self.events += [Event(n=n, at=self.now, kind=kind, data=data) for n, data in enumerate(told, start=first)]
+
     def note(self, kind: str, data: Mapping[str, object], message: Message | None = None) -> Event:
         """Add a journal event to this transaction."""
         number = self._take_events(1)
@@ -272,9 +290,10 @@ class Transaction:
         """Let the next event have the number that follows another."""
         self._last_event = number
 
-    def undo(self, events: int, grown: set[Mailbox]) -> None:
-        """Forget what was noted since there were so many events and these mailboxes had grown."""
+    def undo(self, events: int, fresh: int, grown: set[Mailbox]) -> None:
+        """Forget what was noted since there were so many events and new messages, and these mailboxes had grown."""
         del self.events[events:]
+        del self.fresh[fresh:]
         self.grown.intersection_update(grown)
         self._last_event = None
 

@@ -342,7 +342,7 @@ class Writer:
         return True
 
     def _run_one(self, job: _Job[Any], transaction: Transaction, *, is_alone: bool) -> None:
-        marks = len(transaction.events), set(transaction.grown)
+        marks = len(transaction.events), len(transaction.fresh), set(transaction.grown)
         if not is_alone:
             self._connection.execute("SAVEPOINT job")
         try:
