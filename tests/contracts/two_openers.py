@@ -33,6 +33,7 @@ from harken.store.contract import Store
 from harken.store.contract.deliveries import OfferFilter
 from harken.store.contract.leases import LEASES, Lease, OldFence, under
 from harken.store.contract.messages import Checkpoint
+from harken.store.contract.retention import Limits
 from harken.testing import FakeClock
 from tests.contracts.approvals import PATIENCE, answer_to, request_of
 from tests.contracts.leases import LIFE, take
@@ -42,6 +43,7 @@ from tests.contracts.store_suite import (
     AGENT,
     EVERYTHING,
     LEASE_SECONDS,
+    LONG_SECONDS,
     OTHER_READER,
     READER,
     SECOND,
@@ -137,6 +139,17 @@ class TwoOpenersSuite:
         events = await first.events.after(0, 10 * MANY)
         assert [event.n for event in events] == list(range(1, len(events) + 1))
         assert await second.events.last() == len(events)
+
+    async def test_events_of_one_do_not_wait_for_the_journal_of_the_other(self, first: Store, second: Store) -> None:
+        """Whoever applies the limits may commit nothing else for weeks: events would be kept for ever."""
+        own = await second.events.record("own", {})
+        other = [await first.events.record("old", {}) for _ in range(2)]
+        await second.events.continue_after(other[-1].n + 1_000_000)
+        await second.retention.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS, journaled=own.n - 1))
+        kept = [event.n for event in await second.events.after(0, 100)]
+        assert own.n in kept
+        assert not {event.n for event in other} & set(kept)
+        assert await first.events.own_after(0, 100) == []
 
     async def test_a_message_that_both_receive_is_stored_once(self, first: Store, second: Store) -> None:
         """Two daemons may be told of the same message by its service."""

@@ -15,7 +15,7 @@ from harken.model import (
 class Limits:
     """How much a mailbox keeps, and how long what expired unread stays to be seen.
 
-    Events above `journaled` have no line yet and stay (None: all have one).
+    This daemon's events above `journaled` have no line yet and stay (None: all have one).
     """
 
     max_count: int

@@ -79,7 +79,10 @@ DELETE FROM runs WHERE n IN (
     WHERE n <= (SELECT max(n) FROM runs) - :kept AND state <> 'running'
         AND (started_at < :oldest OR n <= (SELECT max(n) FROM runs) - :most))
 """
-OLD_EVENTS = "DELETE FROM events WHERE n <= min((SELECT max(n) FROM events) - ?, ?)"
+# What another daemon has committed has its line on another machine.
+OLD_EVENTS = """
+DELETE FROM events WHERE n <= (SELECT max(n) FROM events) - ? AND (n <= ? OR (? <> 0 AND daemon <> ?))
+"""
 REASON = "older than what the mailbox keeps"
 
 
@@ -107,7 +110,8 @@ def prune(tx: Transaction, limits: Limits, texts: TextIndex) -> RetentionReport:
     # An action stays as long as its run: what the run was to do is there.
     tx.connection.execute(OLD_RUNS, over)
     tx.connection.execute(OLD_ACTIONS, over)
-    tx.execute(OLD_EVENTS, (_EVENTS_KEPT, tx.now_micros if limits.journaled is None else limits.journaled))
+    journaled = tx.now_micros if limits.journaled is None else limits.journaled
+    tx.execute(OLD_EVENTS, (_EVENTS_KEPT, journaled, tx.holder.known is not None, tx.holder.daemon))
     return RetentionReport(expired, deleted)
 
 
