@@ -71,13 +71,46 @@ def test_a_server_that_is_away_is_waited_for(machines: Machines, server: Postgre
     assert texts(export(here, "inbox")) == ["before", "after"]
 
 
-def test_a_copy_of_a_home_is_told_of(machines: Machines) -> None:
-    """Two daemons with one id take each other's leases and sessions for their own; nobody else would notice."""
+def copied(home: Path, to: Path) -> Path:
+    """Let a home be a copy of another one, as far as the store can tell."""
+    for name in ("daemon-id", "store.json"):
+        shutil.copy(home / name, to / name)
+    return to
+
+
+def test_a_copy_of_a_home_does_nothing_while_the_other_is_here(machines: Machines) -> None:
+    """It would take the leases, the sessions and the runs of the other daemon for its own, and end them."""
+    first = machines.start("first")
+    until(lambda: first.call("status")["daemon"]["daemons"], "it has told of itself")
+    with first.caller() as caller, machines.starter.daemon(copied(first.home, machines.home("copy"))) as copy:
+        caller.ask("wait", consumer="another", timeout=20)
+        copy.start()
+        said = "A daemon on first has the same id as this one: one of the two homes is a copy."
+        for verb in ("status", "mailboxes"):
+            assert error_of(copy, verb)["message"] == said
+        assert error_of(copy, "send", text="hello")["code"] == "unavailable"
+        first.call("send", text="for who waits")
+        assert [each["content_text_sanitized"] for each in caller.answer()["messages"]] == ["for who waits"]
+        assert first.call("status")["daemon"]["parked_loops"] == {}
+        # With an id of its own, it is a machine like any other.
+        copy.stop()
+        (copy.home / "daemon-id").unlink()
+        copy.start()
+        assert texts(export(copy, "inbox")) == ["for who waits"]
+        copy.stop()
+        # Nor is it a copy when the other has stopped: a machine may get another name.
+        copied(first.home, copy.home)
+        first.stop()
+        assert texts(export(copy.start(), "inbox")) == ["for who waits"]
+
+
+def test_a_copy_of_a_home_on_a_machine_of_the_same_name_is_told_of(machines: Machines) -> None:
+    """It looks like the same home whose daemon was killed; nobody else would notice."""
     first = machines.start("first")
     first.stop()
-    home = machines.home("copy")
-    for name in ("daemon-id", "store.json"):
-        shutil.copy(first.home / name, home / name)
+    home = copied(first.home, machines.home("copy"))
+    config = home / "config.toml"
+    config.write_text(config.read_text().replace('machine = "copy"', 'machine = "first"'))
     first.start()
     with machines.starter.daemon(home) as copy:
         copy.start()

@@ -30,6 +30,14 @@ MOST_REPORTED = 500  # sessions: one that is not told of is reached all the same
 EVENTS_AT_ONCE = 200
 
 
+def words_for_double(daemon: DaemonReport) -> tuple[str, str]:
+    """Return what is wrong when another daemon has the id of this one, and what to do."""
+    return (
+        f"A daemon on {daemon.machine} has the same id as this one: one of the two homes is a copy.",
+        "Stop the daemon of the copy, delete daemon-id in its home, and start it again.",
+    )
+
+
 class Neighbours:
     """The other daemons of a shared store: tells them of the sessions here, and knows theirs.
 
@@ -136,10 +144,7 @@ class Neighbours:
         oldest = self._clock.now() - GONE_AFTER
         own = next((each for each in self.daemons if each.id == self._daemon), None)
         if own is not None and own.is_here and own.started_at < self._started_at and own.seen_at > oldest:
-            raise UserError(
-                f"A daemon on {own.machine} has the same id as this one: one of the two homes is a copy.",
-                "Stop this daemon, delete daemon-id in its home, and start it again.",
-            )
+            raise UserError(*words_for_double(own))
 
     async def follow(self, ticker: Ticker, refresh: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
         """Follow what the others commit: tell the ticker, and read again what is kept of it, by the kind of event."""

@@ -30,7 +30,8 @@ from harken.config.values import without_password
 from harken.daemon import http
 from harken.daemon.leadership import MachineInfo, machine_of
 from harken.daemon.listener import Listener, Ownership, announce, open_endpoint
-from harken.errors import HarkenError, UserError
+from harken.daemon.neighbours import GONE_AFTER, words_for_double
+from harken.errors import HarkenError, Unavailable, UserError
 from harken.memory import json_bytes
 from harken.store.contract import Store
 from harken.store.contract.events import AfterCommit, BeforeCommit
@@ -173,9 +174,20 @@ class SharedStore:
             before_commit=before_commit,
             observe=self.clock.observe,
         ) as store:
+            await self._refuse_copy(store)
             known = await anyio.to_thread.run_sync(self._known, await store.health.identity())
             await _recover(journal, store, self._home, known)
             yield store
+
+    async def _refuse_copy(self, store: Store) -> None:
+        """Raise `Unavailable` while a daemon of another machine is here under the id of this one: a home was copied.
+
+        On a machine of the same name it may be an earlier life of this daemon, which was killed.
+        """
+        own = next((each for each in await store.daemons.list() if each.id == self.daemon), None)
+        is_elsewhere = own is not None and own.is_here and own.machine != self.here.name
+        if own is not None and is_elsewhere and own.seen_at > self.clock.now() - GONE_AFTER:
+            raise Unavailable(*words_for_double(own), retry_after=AGAIN_SECONDS)
 
     async def look(self) -> None:
         """Ask the server for a connection."""
