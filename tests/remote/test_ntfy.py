@@ -249,7 +249,9 @@ async def test_lock_screen_shows_what_was_chosen(
         note = ntfy.note()
         assert (note["title"], note["message"]) == (title, text)
         assert ("actions" in note) == (shows == "text")
-        assert note["click"] == "https://here.example/needs"
+        (message,) = await daemon.store.questions.open(10)
+        path = "/waiting" if shows == "nothing" else f"/message/{message.message.id}"
+        assert note["click"] == f"https://here.example{path}"
         if shows == "text":
             clock.advance(QUESTION_LASTS.total_seconds())
             assert push.take(note["actions"][0]["body"]) is None

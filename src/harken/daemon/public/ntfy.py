@@ -61,6 +61,7 @@ QUESTION_LASTS: Final = timedelta(hours=24)
 ANSWERS: Final = ("Yes", "No")
 GONE: Final = 410
 URGENT, USUAL = 4, 3
+NEEDS, WAITING = "/needs", "/waiting"
 CUT_NOTE: Final = "\n… Open the page to see all of it."
 _TEXT: Final = "text"
 _OK, _REDIRECT = 200, 300
@@ -95,13 +96,86 @@ class ButtonAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NtfyNote:
-    """A notification. `buttons` are labels, each with what it answers; without a whole text there are none."""
+class PhoneNote:
+    """A notification. `buttons` are labels, each with what it answers; without a whole text there are none.
+
+    `path` is where the page shows what it is about, `until` when it is about nothing any more.
+    """
 
     title: str
     text: str
+    path: str
     priority: int = USUAL
     buttons: Sequence[tuple[str, ButtonAnswer]] = ()
+    until: datetime | None = None
+
+
+class PhoneNotes:
+    """Writes the notifications of what waits. `shows` is how much stands on a lock screen."""
+
+    def __init__(self, clock: Clock, shows: str, buttons: Collection[str] = (), most_bytes: int = MOST_BYTES) -> None:
+        self._clock = clock
+        self._shows = shows
+        self._buttons = buttons  # for what there are some: "answer", "approve"
+        self._most_bytes = most_bytes
+
+    @property
+    def has_text(self) -> bool:
+        """Whether what is asked is shown."""
+        return self._shows == _TEXT
+
+    def of_approval(self, asked: Approval) -> PhoneNote:
+        """Return the notification of what a host asks."""
+        request, until, path = asked.request, asked.expires_at, f"{NEEDS}#need-approval:{asked.id}"
+        if self._shows == "nothing":
+            text = "An agent waits for your answer."
+            return PhoneNote(title="Harken", text=text, path=NEEDS, priority=URGENT, until=until)
+        title = f"{host_title(request.host)} asks whether it may use {visible(request.tool)[:WHO_CHARS]}"
+        if not self.has_text:
+            text = "Open the page to see what it would do."
+            return PhoneNote(title=title, text=text, path=path, priority=URGENT, until=until)
+        parts = [f"{visible(name)}: {visible(text)}" for name, text in asked_parts(request.arguments)]
+        parts += [f"folder: {request.folder}"] if request.folder else []
+        whole = "\n".join(parts)
+        if "approve" not in self._buttons or self._is_cut(whole):
+            return PhoneNote(title=title, text=self._bounded(whole), path=path, priority=URGENT, until=until)
+        group = secrets.token_hex(8)
+        choices = (("Allow once", ApprovalChoice.ONCE), ("Refuse", ApprovalChoice.NO))
+        buttons = [
+            (label, ButtonAnswer(ref=asked.id, says=choice.value, digest=request.digest, until=until, group=group))
+            for label, choice in choices
+        ]
+        return PhoneNote(title=title, text=whole, path=path, priority=URGENT, buttons=buttons, until=until)
+
+    def of_questions(self, questions: Sequence[Question]) -> Sequence[PhoneNote]:
+        """Return a notification for each of a few questions, or one for all of many."""
+        now = self._clock.now()
+        title = sentence(len(questions), questions[0].message.received_at, now)
+        if self._shows == "nothing":
+            return [PhoneNote(title="Harken", text=title, path=WAITING)]
+        who = [_who(each) for each in questions]
+        if not self.has_text or len(questions) > MAX_NAMED:
+            path = f"/message/{questions[0].message.id}" if len(questions) == 1 else WAITING
+            return [PhoneNote(title=title, text=self._bounded("\n".join(sorted(set(who)))), path=path)]
+        return [self._of_question(name, each, now) for name, each in zip(who, questions, strict=True)]
+
+    def _of_question(self, who: str, question: Question, now: datetime) -> PhoneNote:
+        message = question.message
+        text, title, path = visible(message.text), f"{who} waits for an answer", f"/message/{message.id}"
+        if "answer" not in self._buttons or self._is_cut(text):
+            return PhoneNote(title=title, text=self._bounded(text), path=path)
+        group, until = secrets.token_hex(8), now + QUESTION_LASTS
+        buttons = [
+            (each, ButtonAnswer(ref=message.id, says=each, digest="", until=until, group=group)) for each in ANSWERS
+        ]
+        return PhoneNote(title=title, text=text, path=path, buttons=buttons)
+
+    def _is_cut(self, text: str) -> bool:
+        return len(text.encode()) > self._most_bytes
+
+    def _bounded(self, text: str) -> str:
+        data = text.encode()
+        return text if not self._is_cut(text) else data[: self._most_bytes].decode("utf-8", "ignore") + CUT_NOTE
 
 
 class NtfyPush:
@@ -122,6 +196,9 @@ class NtfyPush:
         self._ntfy = settings.ntfy
         self._http = settings.http
         self._quiet = settings.toasts.quiet_hours
+        is_public = bool(self._http.public_listen and self._http.public_url)
+        wanted = {"both": ("answer", "approve")}.get(self._ntfy.buttons, (self._ntfy.buttons,))
+        self._notes = PhoneNotes(clock, self._ntfy.shows, wanted if is_public else ())
         self._approvals = approvals
         self._inbox = inbox
         self._secret = secret  # resolves a reference
@@ -152,9 +229,9 @@ class NtfyPush:
             return
         for each in fresh:
             try:
-                await self._publish(self._approval_note(each))
+                await self._publish(self._notes.of_approval(each))
                 self._told = {*self._told, each.id}
-                if self._ntfy.shows == _TEXT:
+                if self._notes.has_text:
                     await self._approvals.show([each], SURFACE)
                 self._trouble = ""
             except HarkenError as exc:
@@ -165,7 +242,7 @@ class NtfyPush:
 
     async def tell(self, questions: Sequence[Question]) -> bool:
         """Publish questions, the oldest first; return that they were. May raise a `HarkenError`."""
-        for note in self._question_notes(questions):
+        for note in self._notes.of_questions(questions):
             await self._publish(note)
         return True
 
@@ -207,52 +284,7 @@ class NtfyPush:
         self._buttons = {name: each for name, each in kept.items() if found is None or each.group != found.group}
         return found if found is not None and found.until > now else None
 
-    def _approval_note(self, asked: Approval) -> NtfyNote:
-        request = asked.request
-        if self._ntfy.shows == "nothing":
-            return NtfyNote(title="Harken", text="An agent waits for your answer.", priority=URGENT)
-        title = f"{host_title(request.host)} asks whether it may use {visible(request.tool)[:WHO_CHARS]}"
-        if self._ntfy.shows != _TEXT:
-            return NtfyNote(title=title, text="Open the page to see what it would do.", priority=URGENT)
-        parts = [f"{visible(name)}: {visible(text)}" for name, text in asked_parts(request.arguments)]
-        parts += [f"folder: {request.folder}"] if request.folder else []
-        whole = "\n".join(parts)
-        if not self._has_buttons("approve") or len(whole.encode()) > MOST_BYTES:
-            return NtfyNote(title=title, text=_bounded(whole), priority=URGENT)
-        group, until = secrets.token_hex(8), asked.expires_at
-        choices = (("Allow once", ApprovalChoice.ONCE), ("Refuse", ApprovalChoice.NO))
-        buttons = [
-            (label, ButtonAnswer(ref=asked.id, says=choice.value, digest=request.digest, until=until, group=group))
-            for label, choice in choices
-        ]
-        return NtfyNote(title=title, text=whole, priority=URGENT, buttons=buttons)
-
-    def _question_notes(self, questions: Sequence[Question]) -> Sequence[NtfyNote]:
-        """Return a notification for each of a few questions, or one for all of many."""
-        now = self._clock.now()
-        title = sentence(len(questions), questions[0].message.received_at, now)
-        if self._ntfy.shows == "nothing":
-            return [NtfyNote(title="Harken", text=title)]
-        who = [_who(each) for each in questions]
-        if self._ntfy.shows != _TEXT or len(questions) > MAX_NAMED:
-            return [NtfyNote(title=title, text=_bounded("\n".join(sorted(set(who)))))]
-        return [self._question_note(name, each, now) for name, each in zip(who, questions, strict=True)]
-
-    def _question_note(self, who: str, question: Question, now: datetime) -> NtfyNote:
-        message = question.message
-        text = visible(message.text)
-        if not self._has_buttons("answer") or len(text.encode()) > MOST_BYTES:
-            return NtfyNote(title=f"{who} waits for an answer", text=_bounded(text))
-        group, until = secrets.token_hex(8), now + QUESTION_LASTS
-        buttons = [
-            (each, ButtonAnswer(ref=message.id, says=each, digest="", until=until, group=group)) for each in ANSWERS
-        ]
-        return NtfyNote(title=f"{who} waits for an answer", text=text, buttons=buttons)
-
-    def _has_buttons(self, what: str) -> bool:
-        return bool(self._http.public_listen and self._http.public_url) and self._ntfy.buttons in (what, "both")
-
-    async def _publish(self, note: NtfyNote) -> None:
+    async def _publish(self, note: PhoneNote) -> None:
         """Publish a notification; raises a `HarkenError` when the server did not take it."""
         topic = await anyio.to_thread.run_sync(self._topic)
         made = {secrets.token_urlsafe(32): (label, answer) for label, answer in note.buttons}
@@ -264,9 +296,9 @@ class NtfyPush:
         }
         url = self._http.public_url if self._http.public_listen else ""
         if url:
-            said |= {"click": f"{url}/needs"}
+            said |= {"click": f"{url}{note.path}"}
         if made:
-            opens = {"action": "view", "label": "Open", "url": f"{url}/needs"}
+            opens = {"action": "view", "label": "Open", "url": f"{url}{note.path}"}
             said |= {"actions": [*(_button(label, url, secret) for secret, (label, _) in made.items()), opens]}
         headers = {"Content-Type": "application/json"} | (
             {"Authorization": f"Bearer {topic.token}"} if topic.token else {}
@@ -321,11 +353,6 @@ def _who(question: Question) -> str:
     message = question.message
     where = message.channel or message.source
     return f"{visible(message.sender.label)[:WHO_CHARS]} in {visible(where)[:WHO_CHARS]}"
-
-
-def _bounded(text: str) -> str:
-    data = text.encode()
-    return text if len(data) <= MOST_BYTES else data[:MOST_BYTES].decode("utf-8", "ignore") + CUT_NOTE
 
 
 async def _short_body(request: Request) -> str:
