@@ -92,6 +92,7 @@ def test_layout_is_what_the_documentation_says() -> None:
         "daemon_id_file": "/h/daemon-id",
         "identity_file": "/h/store.json",
         "page_sessions_file": "/h/page-sessions.json",
+        "phone_push_file": "/h/phone-push.json",
         "phone_sessions_file": "/h/phone-sessions.json",
         "reserve_file": "/h/reserve",
         "runs_dir": "/h/runs",

@@ -101,6 +101,7 @@ def test_defaults_are_those_of_the_documentation(home: Home) -> None:
         "ntfy.token": "",
         "ntfy.shows": "sender",
         "ntfy.buttons": "none",
+        "push.shows": "sender",
         "attention": {},
         "routes": [],
         "attention_rules": [],

@@ -163,6 +163,11 @@ class Home:
         return self.path / "phone-sessions.json"
 
     @property
+    def phone_push_file(self) -> Path:
+        """Where notifications of the page are pushed to, and the key that signs them."""
+        return self.path / "phone-push.json"
+
+    @property
     def env_file(self) -> Path:
         """Values for `env:` references, because the daemon starts with a small environment."""
         return self.path / "env"

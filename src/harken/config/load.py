@@ -26,6 +26,7 @@ from harken.config.settings import (
     LimitSettings,
     LogSettings,
     NtfySettings,
+    PushSettings,
     RunSettings,
     Setting,
     Settings,
@@ -241,6 +242,7 @@ def _build(chosen: Mapping[str, Any]) -> Settings:
         toasts=ToastSettings(**group("toasts")),
         waiting=WaitingSettings(**group("waiting")),
         ntfy=NtfySettings(**group("ntfy")),
+        push=PushSettings(**group("push")),
         **{table.name: chosen[table.name] for table in TABLES},
     )
 

@@ -131,7 +131,8 @@ class HttpSettings:
         default=False,
         metadata=_about(
             flag(),
-            "Whether events may be posted to subscribers on the daemon's machine, also without TLS: to try it out.",
+            "Whether events may be posted, and notifications pushed, to services on the daemon's machine, also "
+            "without TLS: to try it out.",
             "callbacks_to_loopback = true",
         ),
     )
@@ -463,6 +464,20 @@ class NtfySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PushSettings:
+    """Notifications of the page on your phone, by the push service of its browser."""
+
+    shows: str = field(
+        default="sender",
+        metadata=_about(
+            choice("nothing", "sender", "text"),
+            "What stands on the lock screen: only that something waits, who asks, or also what.",
+            'shows = "text"',
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
     """A project: sessions that run in one of these folders also read the mailbox `project:<name>`."""
 
@@ -484,6 +499,7 @@ class Settings:
     toasts: ToastSettings = field(default_factory=ToastSettings)
     waiting: WaitingSettings = field(default_factory=WaitingSettings)
     ntfy: NtfySettings = field(default_factory=NtfySettings)
+    push: PushSettings = field(default_factory=PushSettings)
     attention: Mapping[str, Attention] = field(
         default_factory=dict[str, Attention],
         metadata=_about(None, "How far the messages of a source may push.", '[attention]\nteams = "wake"'),

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -96,6 +97,7 @@ if TYPE_CHECKING:  # importing them here is what this module puts off
     from harken.daemon.public.listener import PublicListener
     from harken.daemon.public.ntfy import NtfyPush
     from harken.daemon.public.phones import PhoneDoor
+    from harken.daemon.public.webpush import WebPush
     from harken.daemon.satellites.machines import Machines
     from harken.surfaces.mcp.connection import Connection
 
@@ -183,6 +185,7 @@ class Daemon:
     machines: Machines | None = None
     phones: PhoneDoor | None = None
     ntfy: NtfyPush | None = None
+    web_push: WebPush | None = None
     tokens: Tokens = field(init=False)
     views: Views = field(init=False)
     subscriptions: EventSubscriptions = field(init=False)
@@ -610,6 +613,7 @@ def phone_door(daemon: Daemon) -> PhoneDoor:
             call_context=daemon.http_context,
             routes=shown_routes,
             answering=answering_app,
+            notifier=daemon.web_push,
         ),
     )
 
@@ -662,9 +666,7 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
             consent_to=daemon.rule_wiring.consent_to,
         )
         supervisor.start("toasts", toasts.run)
-    if settings.ntfy.address:
-        daemon.ntfy = _ntfy(daemon)
-        supervisor.start("ntfy", daemon.ntfy.run)
+    _notify_phones(daemon, supervisor)
     supervisor.start("waiting", partial(lead, "waiting", _escalation(daemon).run))
     daemon.rule_wiring.start(supervisor, daemon.leader)
     if settings.runs.ask_in_session:
@@ -687,8 +689,17 @@ def _escalation(daemon: Daemon) -> Escalation:
         mutes=daemon.policies.mutes,
         show=daemon.desktop.show,
         secret=partial(resolve, home=daemon.home, environ=os.environ),
-        phones=[daemon.ntfy.tell] if daemon.ntfy else [],
+        phones=[each.tell for each in (daemon.ntfy, daemon.web_push) if each is not None],
     )
+
+
+def _notify_phones(daemon: Daemon, supervisor: Supervisor) -> None:
+    if daemon.settings.ntfy.address:
+        daemon.ntfy = _ntfy(daemon)
+        supervisor.start("ntfy", daemon.ntfy.run)
+    daemon.web_push = _web_push(daemon)
+    if daemon.web_push is not None:
+        supervisor.start("web push", daemon.web_push.run)
 
 
 def _ntfy(daemon: Daemon) -> NtfyPush:
@@ -701,6 +712,32 @@ def _ntfy(daemon: Daemon) -> NtfyPush:
         approvals=daemon.wiring.approvals,
         inbox=daemon.inbox,
         secret=partial(resolve, home=daemon.home, environ=os.environ),
+    )
+
+
+def _web_push(daemon: Daemon) -> WebPush | None:
+    """Return what pushes to the page on phones; None where it is not installed, or no certificate is here.
+
+    Behind a proxy another account could have the port while the daemon is down, and become the worker of the page.
+    """
+    http = daemon.settings.http
+    has_page = http.public_listen and http.public_url.startswith("https://")
+    if not (has_page and http.certificate and http.private_key and find_spec("http_ece")):
+        return None
+    from harken.daemon.public.webpush import PushBook, WebPush
+    from harken.inbox.posting import CallbackWire
+
+    async def holder(session: str) -> Caller | None:
+        return None if daemon.phones is None else await daemon.phones.holder(session)
+
+    return WebPush(
+        daemon.store,
+        daemon.clock,
+        daemon.settings,
+        book=PushBook(daemon.home.phone_push_file),
+        approvals=daemon.wiring.approvals,
+        wire=CallbackWire(daemon.clock.now, allows_loopback=http.callbacks_to_loopback),
+        holder=holder,
     )
 
 

@@ -407,6 +407,11 @@ class Tokens:
         """Return the token with a secret, whatever became of it."""
         return await self._tokens.find(_digest(secret))
 
+    async def holder(self, secret: str) -> Caller | None:
+        """Return who comes with a secret, as long as its token is in force. It is no use of the token."""
+        token = await self.known(secret)
+        return holder_of(token) if token is not None and self._seen(token).state == IN_FORCE else None
+
     def is_known(self, secret: str) -> bool:
         """Whether a secret was that of a token a moment ago. Costs next to nothing."""
         return _digest(secret) in self._known

@@ -177,9 +177,13 @@ class CallbackWire:
             "webhook-signature": signature(signing, identifier, stamp, body),
             "x-mcp-subscription-id": to.id[:MAX_IDS],
         }
+        return await self.send(to.url, headers, body)
+
+    async def send(self, url: str, headers: dict[str, str], body: bytes) -> CallbackAnswer:
+        """Send a body once, to an address that a client elsewhere has named."""
         try:
             with anyio.fail_after(SECONDS):
-                return await self._send(to.url, headers, body)
+                return await self._send(url, headers, body)
         except TimeoutError:
             return CallbackAnswer(error=TIMEOUT)
         except UserError:

@@ -30,7 +30,7 @@ from harken.workspaces.seeding import Seed, host_of, refuse_moved, seeds, still_
 OWN: Final = (
     *("config.toml", "triggers.json", "harken.db", "harken.db-wal", "harken.db-shm", "harken.db.new", "token", "env"),
     *("store.json", "harken.db.moving", "daemon-id", "reserve", "reserve.new", "signed-out", "page-sessions.json"),
-    "phone-sessions.json",
+    *("phone-sessions.json", "phone-push.json"),
     *("journal", "logs", "run", "runs", "workdirs", "trial", "connected", "seeded", "plugins"),
     *("sign-ins", "secrets", "parked-config.toml", "parked-triggers.json", "parked-decisions.json"),
 )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 import anyio
@@ -38,7 +38,7 @@ from harken.store.contract.tokens import Token
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.guard import IS_OPEN, HttpGuard
 from harken.surfaces.web.page_sessions import MAX_SESSIONS, PageSession
-from harken.surfaces.web.shell import PASTE, PageShell, error_answer, json_answer, static_files, static_route
+from harken.surfaces.web.shell import PASTE, TOO_LARGE, PageShell, error_answer, json_answer, static_files, static_route
 from harken.surfaces.web.signin import (
     VISIT,
     PageVisit,
@@ -58,6 +58,7 @@ LOOK_SECONDS: Final = 600.0  # between two looks for phones that were not used f
 USUAL_NAME: Final = "phone"
 NOT_FOUND: Final = 404
 NO_CONTENT: Final = 204
+MAX_SUBSCRIPTION: Final = 4_096  # bytes
 
 # What you say on the command line, and the words of a token's scope that it stands for.
 WORDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
@@ -124,14 +125,32 @@ def is_let(caller: Caller, what: str) -> bool:
     return any(caller.may(verb, _NEEDS[verb]) for verb in verbs)
 
 
+class PhoneNotifier(Protocol):
+    """Tells phones what waits, while the page is not open."""
+
+    @property
+    def key(self) -> str:
+        """The key with which browsers subscribe; empty while there is none."""
+        ...
+
+    async def subscribe(self, session: str, body: bytes) -> None:
+        """Tell a session from now on; raises `HarkenError` for what is no subscription of a browser."""
+        ...
+
+    def forget(self, session: str) -> None:
+        """Tell a session nothing any more."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhonePages:
-    """What the page of a phone is made of: its parts, the calls behind them, and what answers errors."""
+    """What the page of a phone is made of: its parts, the calls behind them, what answers errors and what notifies."""
 
     web_context: Callable[[], WebContext]
     call_context: Callable[[Caller], CallContext]
     routes: Callable[[WebContext], Sequence[Route]]
     answering: Callable[[Sequence[BaseRoute], PageShell], ASGIApp]
+    notifier: PhoneNotifier | None = None
 
 
 class PhoneDoor:
@@ -154,7 +173,9 @@ class PhoneDoor:
         self._pages = pages
         self._slowdown = Slowdown()
         self._rate = RequestRate()
-        self._shell = PageShell(static_files(), sign_ins.tickets, COMMAND, PASTE)
+        self._notifier = notifier = pages.notifier
+        push_key = (lambda: notifier.key) if notifier is not None else str
+        self._shell = PageShell(static_files(), sign_ins.tickets, COMMAND, PASTE, push_key)
         self._apps: dict[str, tuple[Token, ASGIApp]] = {}
         self._open: defaultdict[str, set[anyio.CancelScope]] = defaultdict(set)
         self._guard = HttpGuard(
@@ -206,6 +227,11 @@ class PhoneDoor:
         url = self._sign_ins.link(self._settings.public_url, wish)
         return PhoneLinkMade(url=url, name=name, may=wish.may, seconds=self._sign_ins.seconds)
 
+    async def holder(self, session: str) -> Caller | None:
+        """Return the caller of a session, while it is good."""
+        found = next((each for each in self._sign_ins.sessions.all() if each.id == session), None)
+        return None if found is None else await self._tokens.holder(_secret(found))
+
     async def run(self) -> None:
         """End, for ever, the phones that were not used for long."""
         while True:
@@ -255,8 +281,7 @@ class PhoneDoor:
         try:
             token = await self._tokens.hold(_secret(visit.session), address_of(scope, self._settings.proxy))
         except Forbidden as exc:
-            self._sign_ins.sessions.end(visit.session.id)
-            self._apps.pop(visit.session.id, None)
+            self._close(visit.session)
             await error_answer(exc, UNAUTHORIZED)(scope, receive, send)
             return
         if not self._rate.take(token.id):
@@ -301,8 +326,26 @@ class PhoneDoor:
         context = replace(self._pages.web_context(), call_context=call_context, can=partial(is_let, caller))
         shown = [route for route in self._pages.routes(context) if route.path in PAGES]
         reached = [route if is_let(caller, route.path) else _refused(route) for route in shown]
-        leave = Route("/sign-out", partial(self._sign_out, session), methods=["POST"])
-        return [*reached, renewal_route(self._sign_ins), leave]
+        own = [Route("/sign-out", partial(self._sign_out, session), methods=["POST"])]
+        if self._notifier is not None:
+            own += [
+                Route("/push", partial(self._notify, self._notifier, session), methods=["POST"]),
+                Route("/push-off", partial(self._notify_no_more, self._notifier, session), methods=["POST"]),
+            ]
+        return [*reached, renewal_route(self._sign_ins), *own]
+
+    async def _notify(self, notifier: PhoneNotifier, session: PageSession, request: Request) -> Response:
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > MAX_SUBSCRIPTION:
+                raise HTTPException(TOO_LARGE)
+        await notifier.subscribe(session.id, bytes(body))
+        return Response(status_code=NO_CONTENT)
+
+    async def _notify_no_more(self, notifier: PhoneNotifier, session: PageSession, _request: Request) -> Response:
+        notifier.forget(session.id)
+        return Response(status_code=NO_CONTENT)
 
     async def _sign_out(self, session: PageSession, _request: Request) -> Response:
         await self._end(session)
@@ -310,10 +353,16 @@ class PhoneDoor:
 
     async def _end(self, session: PageSession) -> None:
         """End a session, and the token that it belongs to."""
-        self._sign_ins.sessions.end(session.id)
+        self._close(session)
         token = await self._tokens.known(_secret(session))
         if token is not None and token.revoked_at is None:
             await self._tokens.revoke(Caller(role=Role.OWNER), token.name)
+
+    def _close(self, session: PageSession) -> None:
+        self._sign_ins.sessions.end(session.id)
+        self._apps.pop(session.id, None)
+        if self._notifier is not None:
+            self._notifier.forget(session.id)
 
     def _ended(self, token: Token) -> None:
         """End what belongs to a token that is no more: its session at once, and what is open with it."""
@@ -321,8 +370,7 @@ class PhoneDoor:
             return
         for session in self._sign_ins.sessions.all():
             if session.phone == token.name:
-                self._sign_ins.sessions.end(session.id)
-                self._apps.pop(session.id, None)
+                self._close(session)
         for scope in tuple(self._open.get(token.id, ())):
             scope.cancel()
 

@@ -6,8 +6,9 @@ browser that only goes to an address gets the shell of the page, which holds no 
 program asks, one of another account or of a run is refused in spite of any proof; only probes are for everyone. Every
 answer leaves with headers that keep a page from loading or running anything of others, and others from embedding it.
 
-A browser that asks for the script of a service worker, at any address, gets one that ends itself: Harken has none, so
-it belongs to a program that had this address while Harken was away.
+A browser that asks for the script of a service worker gets one that ends itself: it belongs to a program that had this
+address while Harken was away. Only where Harken holds the certificate of the public address, so that no other program
+can have that, there is one that shows notifications.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class HttpGuard:
         if refusal is not None:
             await self._answer(asked, refusal)(scope, receive, dressed)
         elif asked.is_worker:
-            await self._shell.leaving_worker()(scope, receive, dressed)
+            await self._shell.worker(asked.path)(scope, receive, dressed)
         elif asked.is_open or "authorization" in asked.headers:
             await self._app(scope, bounded_body(receive), dressed)
         elif asked.is_bare:

@@ -12,7 +12,7 @@ keep the file for ever.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -28,9 +28,10 @@ from harken.errors import HarkenError, Unavailable
 from harken.memory import json_bytes
 from harken.surfaces.web.page_sessions import TicketBook
 
+PUSH_WORKER: Final = "/push-worker.js"
 _STYLE = "plain.css"
 _STYLES = ("app.css", "panels.css", "automation.css", "conversations.css")
-_SCRIPTS = ("app.js", "writing.js", "automation.js", "conversations.js", "palette.js", "htmx.min.js")
+_SCRIPTS = ("app.js", "writing.js", "automation.js", "conversations.js", "palette.js", "push.js", "htmx.min.js")
 _NO_SCRIPT = "This page needs JavaScript: without it nothing can prove that it is you."
 
 
@@ -38,12 +39,18 @@ class PageShell:
     """Makes the shell and the sign-in page."""
 
     def __init__(
-        self, files: Mapping[str, StaticFile], tickets: TicketBook, command: str = "harken open", entry: str = ""
+        self,
+        files: Mapping[str, StaticFile],
+        tickets: TicketBook,
+        command: str = "harken open",
+        entry: str = "",
+        push_key: Callable[[], str] = str,
     ) -> None:
         self._files = files
         self._tickets = tickets
         self.command = command  # what signs a browser in
         self._entry = entry  # of a page that is not signed in: another way in
+        self._push_key = push_key  # with which a browser subscribes to notifications; empty where there are none
         self.style = files[_STYLE].url
 
     def page(self) -> Response:
@@ -77,9 +84,12 @@ class PageShell:
         )
         return self._made("Sign in · Harken", "signin.js", said)
 
-    def leaving_worker(self) -> Response:
-        """Return the service worker that takes the place of any other, and ends itself."""
-        file = self._files["leaving.js"]
+    def worker(self, path: str) -> Response:
+        """Return the service worker at an address: one that takes the place of any other and ends itself.
+
+        Where there are notifications, and only there, one address has the worker that shows them.
+        """
+        file = self._files["push-worker.js" if path == PUSH_WORKER and self._push_key() else "leaving.js"]
         return Response(file.content, media_type=file.content_type, headers={"Service-Worker-Allowed": "/"})
 
     def _made(self, title: str, script: str, said: Sequence[str], ahead: Sequence[tuple[str, str]] = ()) -> Response:
@@ -91,6 +101,7 @@ class PageShell:
             '<meta name="viewport" content="width=device-width, initial-scale=1, viewport-fit=cover">'
             f'<meta name="color-scheme" content="light dark"><meta name="harken-ticket" content="{ticket}">'
             f'<meta name="harken-command" content="{self.command}">'
+            f'<meta name="harken-push" content="{self._push_key()}">'
             f'<title>{title}</title><link rel="icon" type="image/svg+xml" href="{icon}">'
             f'{scripts}<link rel="stylesheet" href="{sheet}">{early}</head><body class="plain">{"".join(said)}'
             f"<noscript><main><h1>Harken</h1><p>{_NO_SCRIPT}</p></main></noscript></body></html>"

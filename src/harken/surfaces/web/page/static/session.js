@@ -174,9 +174,14 @@
     }
   }
 
-  // Harken has no service worker. One that is here is of a program that had this address while Harken was away.
-  navigator.serviceWorker?.getRegistrations().then((all) => all.forEach((each) => each.unregister())).catch(() => {});
+  // A service worker that is here is of a program that had this address while Harken was away, unless it is the one that
+  // shows notifications, where the daemon offers them.
+  const pushKey = document.querySelector('meta[name="harken-push"]')?.content || "", pushWorker = "/push-worker.js";
+  const isOurs = (each) => pushKey && [each.installing, each.waiting, each.active].every((it) => !it || it.scriptURL === location.origin + pushWorker);
+  const dismiss = (isLeft = () => false) => navigator.serviceWorker?.getRegistrations()
+    .then((all) => Promise.all(all.filter((each) => !isLeft(each)).map((each) => each.unregister()))).catch(() => {});
+  dismiss(isOurs);
 
   window.XMLHttpRequest = ProvenRequest;
-  window.harken = Object.freeze({ ask, command, decode, encode, events, forget, keep, keyOf, own, read, renew, Stranger, tag });
+  window.harken = Object.freeze({ ask, command, decode, dismiss, encode, events, forget, keep, keyOf, own, pushKey, pushWorker, read, renew, Stranger, tag });
 })();

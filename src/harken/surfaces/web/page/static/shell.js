@@ -83,7 +83,7 @@
     try {
       const answer = await harken.ask(location.pathname + location.search, { headers: HTML });
       const next = answer.headers.get("HX-Redirect");
-      if (next) location.replace(next); else if (answer.status === 401) say("signed-out"); else await show(await parsed(answer));
+      if (next) location.replace(next); else if (answer.status === 401) { say("signed-out"); harken.dismiss(); } else await show(await parsed(answer));
     } catch (error) {
       say(error instanceof harken.Stranger ? "stranger" : "away");
     }
