@@ -52,6 +52,7 @@ from harken.model import (
     approval_digest,
 )
 from harken.sessions.session import Note, Session
+from harken.sessions.turns import Halt
 from harken.sources.local import LocalSender
 from harken.store.contract.events import Event
 from harken.store.contract.messages import Filter
@@ -458,7 +459,9 @@ async def play_events(scene: Scene) -> Sequence[Event]:
     await inbox.proofs.prove([offer.delivery_id], "later call")
     await inbox.pull(scene.reader, surface="inbox_pull", carrier="edge/2")
     await inbox.proofs.withdraw(scene.reader.session, "edge/2")
-    await inbox.note_rest(scene.open_session())
+    session = scene.open_session()
+    await inbox.note_rest(session)
+    await inbox.note_halt(session, Halt.WAITS, "Bash")
     agent = Caller(role=Role.AGENT, consumer=AGENT)
     await inbox.reply(agent, first.message.id, "on it, fix follows")
     await scene.send_replies()

@@ -27,7 +27,7 @@ from harken.hosts.registry import connector, hook_host, host_marks, host_name, h
 from harken.hosts.run_environment import held_paths
 from harken.runs.sandbox import OutputKind, Sandbox, SandboxRequest, ToolServer
 from harken.runs.tools import parse_tool
-from harken.sessions.turns import HookMoment
+from harken.sessions.turns import Halt, HookMoment
 
 # What some verb or surface would miss; a record that can be read, a waker and a channel are for those that have them.
 NEEDED: Final = (
@@ -128,6 +128,18 @@ class HostSuite:
             assert hooks.event(sample.moment, sample.payload, HELLO) == sample.event
         carrying = set(hooks.most_chars) - {HookMoment.BELL}
         assert {HookMoment.END, *carrying} <= {sample.event.moment for sample in samples}
+
+    def test_every_halt_that_it_tells_has_a_sample(self, host: Host) -> None:
+        """What is declared and never comes is waited for in vain; what is not declared is in no table."""
+        told = {each.event.halt for each in _samples(host) if each.event.halt is not None}
+        ends = [each.event for each in _samples(host) if each.event.moment is HookMoment.STOP]
+        assert [each for each in ends if not each.is_interrupted and not each.is_subagent and each.halt is None]
+        assert told | {Halt.FINISHED} == set(hook_host(host.name).halts)
+        answered = [e for e in _samples(host) if e.event.moment is HookMoment.HALT and e.event.halt is None]
+        assert bool(answered) == hook_host(host.name).says_when_answered
+        assert all(
+            each.event.is_interrupted for each in _samples(host) if each.event.halt in (Halt.FAILED, Halt.LIMITED)
+        )
 
     @FAST
     @given(data=st.data())

@@ -22,6 +22,7 @@ from harken.hosts.claude_code.hooks import APPROVALS, EVENTS, MAX_CHARS
 from harken.hosts.connect.command import UNASKED
 from harken.hosts.connect.plan import CommandStep, ConnectOptions, FileEdit, InstallTarget
 from harken.hosts.instructions import Abilities, agent_instructions
+from harken.sessions.turns import HookMoment
 
 
 @pytest.fixture
@@ -88,7 +89,11 @@ def test_commands_of_the_plugin_name_home_and_interpreter() -> None:
     server = json.loads(files["harken/.mcp.json"])["mcpServers"]["harken"]
     assert [server["command"], *server["args"]] == ["/py thon", "-I", "-S", "/e/mcp.py", "--home", "/my harken"]
     hooks = json.loads(files["harken/hooks/hooks.json"])["hooks"]
-    assert set(hooks) == {*EVENTS.values(), "PreToolUse"}
+    told = {"PermissionRequest", "Notification", "StopFailure"}
+    assert set(hooks) == {*EVENTS.values(), "PreToolUse", *told}
+    assert {tuple(shlex.split(hooks[event][0]["hooks"][0]["command"])[-2:]) for event in told} == {
+        ("claude-code", HookMoment.HALT.value)
+    }
     for moment, event in EVENTS.items():
         line = hooks[event][0]["hooks"][0]["command"]
         script = ["/py thon", "-I", "-S", "/e/hook.py", "--home", "/my harken", "claude-code", moment.value]
@@ -98,9 +103,11 @@ def test_commands_of_the_plugin_name_home_and_interpreter() -> None:
 
 def test_hook_that_relays_questions_is_there_only_where_it_was_chosen(place: InstallTarget) -> None:
     """It waits for a person: as long as the hook may live, and without a bell."""
-    assert "PermissionRequest" not in json.loads(plugin.files(place)["harken/hooks/hooks.json"])["hooks"]
+    [telling] = json.loads(plugin.files(place)["harken/hooks/hooks.json"])["hooks"]["PermissionRequest"]
     chosen = plugin.files(replace(place, has_approvals=True))["harken/hooks/hooks.json"]
-    [asking] = json.loads(chosen)["hooks"]["PermissionRequest"][0]["hooks"]
+    same, group = json.loads(chosen)["hooks"]["PermissionRequest"]
+    [asking] = group["hooks"]
+    assert same == telling
     assert shlex.split(asking["command"])[-2:] == ["claude-code", "ask"]
     assert timedelta(seconds=asking["timeout"]) > APPROVALS.patience
 

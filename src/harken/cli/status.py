@@ -191,7 +191,12 @@ def _session_row(session: Result, *, has_machines: bool) -> tuple[str, ...]:
     active = f"active {clock_time(session['last_active'])}"
     wake = "can be woken" if session["can_wake"] else session["hindrance"]
     where = [session.get("machine", "")] if has_machines else []
-    return (session["consumer"], session["presence"], *where, active, session["session"], session["cwd"], wake)
+    doing = session["presence"]
+    if session["halt"]:
+        from harken.sessions.turns import Halt
+
+        doing = f"{doing}, {Halt(session['halt']['kind']).words}"
+    return (session["consumer"], doing, *where, active, session["session"], session["cwd"], wake)
 
 
 def _machine_row(daemon: Result) -> tuple[str, ...]:

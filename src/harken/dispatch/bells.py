@@ -1,8 +1,9 @@
 """Bells: files that tell a host's hooks, at the price of one `test`, whether there is anything to ask for.
 
-`run/bells/<host>` is not empty while a live session of that host has something queued or unproven; a session's own bell
-changes when it should wake. A host's bell rings before the commit that brings the message: a false ring costs one
-question, a missing one would cost the message its moment. It is silenced only after looking again.
+`run/bells/<host>` is not empty while a live session of that host has something queued or unproven, or waits for its
+person; a session's own bell changes when it should wake. A host's bell rings before the commit that brings the message:
+a false ring costs one question, a missing one would cost the message its moment. It is silenced only after looking
+again.
 
 `Push` tells the connections of sessions that something arrived: hints, after the commit and after the journal's line. A
 hint carries no body and may be lost; the message is in the store. What may push is decided by attention and mutes.
@@ -25,6 +26,7 @@ from harken.clock import Signal
 from harken.model import OUTBOX, Attention, Mailbox, Message, MessageId, Reader, SessionKey
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Session
+from harken.sessions.turns import Halt
 from harken.store.contract import Changes, Store
 from harken.store.contract.events import Event
 from harken.store.contract.messages import Filter
@@ -230,7 +232,8 @@ class BellRinger:
 
     async def _is_needed(self, sessions: Sequence[Session]) -> bool:
         for session in sessions:
-            if session.is_unproven:
+            # What it does after an answer of its person shows that there was one.
+            if session.is_unproven or (session.halt is not None and session.halt.kind is Halt.WAITS):
                 return True
             if await self._waiting(session.reader, PUSHING, 1, without=session.told_of):
                 return True

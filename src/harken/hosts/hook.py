@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final
 
 from harken.hosts.host import GENERIC, RESERVED, Host
 from harken.model import ApprovalChoice, ApprovalRequest, Consumer, SessionKey
-from harken.sessions.turns import HookEvent, HookMoment, holds
+from harken.sessions.turns import Halt, HookEvent, HookMoment, holds
 
 MAX_NAME: Final = 56
 MAX_NATIVE: Final = 128
@@ -94,21 +94,42 @@ class HookAdapter:
     transcript_key: ClassVar[str] = "transcript_path"
     subagent_key: ClassVar[str] = "agent_id"
 
+    # Of what it tells; the end of a turn is one by itself. `doctor` and the documentation name them.
+    halts: ClassVar[frozenset[Halt]] = frozenset({Halt.FINISHED})
+    says_when_answered: ClassVar[bool] = False  # what it asked; else only its next step shows that
+
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for what is not this host's, or not of this moment."""
         native = payload_text(payload, self.native_key)
+        halt = self.halt(payload) if moment is HookMoment.HALT else None
         is_other = bool(self.events) and payload_text(payload, "hook_event_name") != self.events.get(moment)
-        if not native or is_other:
+        if not native or (is_other if moment is not HookMoment.HALT else halt is None):
             return None
+        kind, reason = halt or (None, "")
+        is_failed = kind in (Halt.FAILED, Halt.LIMITED)
         return HookEvent(
-            moment=moment,
+            moment=HookMoment.STOP if is_failed else moment,
             native=native,
             turn=payload_text(payload, self.turn_key),
             cwd=payload_text(payload, "cwd") or hello.cwd,
             prompt=payload_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
             transcript=payload_text(payload, self.transcript_key),
-            is_subagent=bool(payload.get(self.subagent_key)),
+            # What a helper of the agent asks, the person is asked.
+            is_subagent=bool(payload.get(self.subagent_key)) and kind is not Halt.WAITS,
+            is_interrupted=is_failed,
+            halt=kind,
+            reason=reason,
         )
+
+    def halt(self, payload: Mapping[str, object]) -> tuple[Halt | None, str] | None:
+        """Return which halt a payload of `halt` tells, and the host's words; None for what is nothing of that."""
+        del payload
+        return None
+
+    def is_asking(self, transcript: str, pid: int) -> bool | None:
+        """Whether a session of which it was told that it asks still does; None: not known. May read a small file."""
+        del transcript, pid
+        return True if self.says_when_answered else None
 
     def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return what to print so that the model gets the text."""

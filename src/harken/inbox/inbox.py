@@ -57,6 +57,8 @@ from harken.inbox.taskbook import TaskBook, TextFile, write_text
 from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.policy import answer_of, check_said
 from harken.ingest.prepare import prepare
+from harken.ingest.redact import redact
+from harken.ingest.sanitise import one_line
 from harken.model import (
     INBOX,
     LOCAL,
@@ -88,6 +90,7 @@ from harken.model import (
 from harken.sessions.proof import Proofs
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Session
+from harken.sessions.turns import Halt
 from harken.store.contract import Store
 from harken.store.contract.deliveries import MuteFilter, OfferFilter, SurfaceRecord
 from harken.store.contract.events import Event
@@ -100,6 +103,8 @@ _log = getLogger("harken.inbox")
 
 MAX_PAGE = 1_000
 MAX_OFFER = 100
+MAX_HALT_CHARS: Final = 2_000  # of what a host says of a halt are looked at
+HALT_CHARS: Final = 160  # and kept
 INDEX_BEFORE_SEARCH = 2_000
 MAX_REMEMBERED = 10_000
 PROBE_SECONDS = 0.5  # the longest that a sender waits for a host to say whether a session can be woken
@@ -446,6 +451,19 @@ class Inbox:
             # Whoever only follows sessions may miss this one; what it is given and says is not touched by it.
             session.leave_rest()
             _log.warning("that session %s waits could not be noted: %s", session.key, exc.message)
+        self.sessions.note_change(session.key)
+
+    async def note_halt(self, session: Session, halt: Halt, reason: str = "") -> None:
+        """Journal that a session does not go on by itself, where a person may want to know: each halt once."""
+        is_quiet = session.is_helper or session.is_one_shot or any(box.startswith(TRIAL) for box in session.mailboxes)
+        said = one_line(redact(reason[:MAX_HALT_CHARS]).text, HALT_CHARS)
+        if is_quiet or not session.stop_working(halt, self._clock.now(), said):
+            return
+        told = {"session": session.key, "consumer": session.consumer, "agent": session.agent, "host": session.host}
+        try:
+            await self._store.events.record("halted", {"halt": halt, **told, "folder": session.cwd, "reason": said})
+        except Unavailable as exc:
+            _log.warning("that session %s %s could not be noted: %s", session.key, halt.words, exc.message)
         self.sessions.note_change(session.key)
 
     async def waiting(

@@ -28,7 +28,7 @@ QUEUED, OFFERED, SEEN, ANSWERED = "message.queued", "message.offered", "message.
 CHANGED, TASK_CHANGED, SESSION_CHANGED, RESET = "message.changed", "task.changed", "session.changed", "reset"
 JUDGED, ACTION_CHANGED, RUN_CHANGED, RULES_CHANGED = "message.judged", "action.changed", "run.changed", "rules.changed"
 QUESTION_CHANGED, CONVERSATION_CHANGED = "question.changed", "conversation.changed"
-APPROVAL_CHANGED = "approval.changed"
+APPROVAL_CHANGED, SESSION_HALTED = "approval.changed", "session.halted"
 
 MAX_NAMED = 200
 """Of one event of the journal so many messages are named; the rest are told as a number."""
@@ -38,7 +38,7 @@ TimelineScope = tuple[Mailbox, int]
 
 NAMES = (
     QUEUED, OFFERED, SEEN, ANSWERED, CHANGED, QUESTION_CHANGED, CONVERSATION_CHANGED, JUDGED, ACTION_CHANGED,
-    RUN_CHANGED, RULES_CHANGED, APPROVAL_CHANGED, TASK_CHANGED, SESSION_CHANGED, RESET,
+    RUN_CHANGED, RULES_CHANGED, APPROVAL_CHANGED, TASK_CHANGED, SESSION_CHANGED, SESSION_HALTED, RESET,
 )  # fmt: skip
 
 _OF_AUTOMATION: Final[Mapping[str, tuple[str, Sequence[str]]]] = MappingProxyType(
@@ -50,6 +50,7 @@ _OF_AUTOMATION: Final[Mapping[str, tuple[str, Sequence[str]]]] = MappingProxyTyp
 )
 """What these events of the journal are called, and what they say. Reasons are left out: a run may have made them up."""
 
+_OF_HALT: Final = ("session", "consumer", "agent", "host", "halt")
 _OF_APPROVAL: Final = ("approval", "change", "state", "host", "session", "choice", "by")
 
 _Fields = dict[str, object]
@@ -147,6 +148,8 @@ def _others(event: Event) -> Iterator[tuple[str, _Fields]]:
         yield CONVERSATION_CHANGED, {field: event.data[field] for field in ("message_id", "state")}
     elif event.kind == "approval":
         yield APPROVAL_CHANGED, {field: event.data[field] for field in _OF_APPROVAL} | {"mailbox": None}
+    elif event.kind == "halted":
+        yield SESSION_HALTED, {field: event.data[field] for field in _OF_HALT} | {"mailbox": None}
     elif event.kind in ("paused", "resumed", "rules"):
         yield RULES_CHANGED, {"change": event.kind, "mailbox": None}
 

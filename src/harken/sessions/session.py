@@ -40,8 +40,10 @@ from harken.sessions.turns import (
     FRAME_CHARS,
     OPENING_CHARS,
     CarrierRecord,
+    Halt,
     HookEvent,
     HookMoment,
+    SessionHalt,
     TurnLog,
     TurnPhase,
     TurnVerdict,
@@ -153,13 +155,14 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     stops: int = 0
     last_block: MessageId | None = None
     last_owed: tuple[MessageId, ...] = ()
+    halt: SessionHalt | None = None
 
 
 _RECORDED: Final = (
     "key", "agent", "consumer", "host", "client", "cwd", "pid", "mailboxes", "surfaces", "opened_at", "last_active",
     "machine", "satellite", "process_identity", "is_host_process", "named", "native", "has_many", "shares_connection",
     "reports_results", "reports_interrupts", "is_helper", "is_one_shot", "has_token", "is_busy", "is_at_rest", "turn",
-    "result_bytes", "transcript",
+    "result_bytes", "transcript", "halt",
 )  # fmt: skip
 """The fields that a session and its record have alike."""
 
@@ -236,6 +239,7 @@ class Session:
     hindrance: str = ""  # why it cannot be woken now; empty when it can, as far as is known
     probe: Callable[[], Awaitable[str]] | None = None  # looks whether it can be woken; returns the hindrance
     is_busy: bool | None = None  # None: no hook has said
+    halt: SessionHalt | None = None  # why it does not go on by itself, as far as its host tells
     is_at_rest: bool = False  # it was noted that it has nothing to do until it is spoken to
     moments: set[str] = field(default_factory=set[str])  # which hooks have run: the proof that they are there
     notice_moments: frozenset[str] = frozenset()  # those that carry no outsider's words, only that some wait
@@ -410,14 +414,27 @@ class Session:
 
     def work(self, turn: str = "") -> None:
         """It is known to be in a turn; in this one, where that is known."""
-        self.is_busy, self.is_inherited, self.is_at_rest = True, False, False
+        self.is_busy, self.is_inherited, self.is_at_rest, self.halt = True, False, False, None
         if turn in ("", self._broken_turn):
             self._broken_turn = ""
 
     def rest(self, broken_turn: str = "") -> None:
         """It is known to be between two turns; the last of them was interrupted, if it is named."""
         self.is_busy, self.is_inherited = False, False
+        if self.halt is not None and self.halt.kind is Halt.WAITS:
+            self.halt = None
         self._broken_turn = broken_turn or self._broken_turn
+
+    def stop_working(self, kind: Halt, at: datetime, reason: str) -> bool:
+        """It does not go on by itself; return whether that is news. A host may ask more than once in a turn."""
+        is_news = kind is Halt.WAITS or self.halt is None or self.halt.kind is not kind
+        if is_news:
+            self.halt = SessionHalt(kind=kind, at=at, reason=reason)
+        return is_news
+
+    def note_halt_told(self) -> None:
+        """The person was told of its halt, or need not be."""
+        self.halt = self.halt and msgspec.structs.replace(self.halt, is_told=True)
 
     def come_to_rest(self) -> bool:
         """It has nothing to do until it is spoken to; return whether that is news."""
@@ -708,7 +725,7 @@ class Session:
             pusher.settle()
         self._turns = TurnLog()
         self.forget_notices()
-        self._last_notice, self._last_block, self._stops = "", None, 0
+        self.halt, self._last_notice, self._last_block, self._stops = None, "", None, 0
         self._last_owed, self._listed, self.coverage = frozenset(), frozenset(), Coverage()
 
     def forget_hooks(self) -> None:

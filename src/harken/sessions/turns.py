@@ -17,8 +17,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
-from typing import Self
+from types import MappingProxyType
+from typing import Annotated, Final, Self
 
 import msgspec
 
@@ -253,6 +255,39 @@ class TurnLog:
         return [delivery for carrier in carriers for delivery in self._open.pop(carrier).deliveries]
 
 
+class Halt(StrEnum):
+    """Why a session does not go on by itself."""
+
+    WAITS = "waits"  # its host asks its person: for a permission, an answer, a plan
+    FINISHED = "finished"  # its turn has ended, and nothing of Harken's held it up
+    FAILED = "failed"  # its turn ended with an error
+    LIMITED = "limited"  # its turn ended at a usage limit
+
+    @property
+    def words(self) -> str:
+        """What is said of such a session, after its name."""
+        return _HALT_WORDS[self]
+
+
+_HALT_WORDS: Final[Mapping[Halt, str]] = MappingProxyType(
+    {
+        Halt.WAITS: "waits for you",
+        Halt.FINISHED: "has finished",
+        Halt.FAILED: "stopped with an error",
+        Halt.LIMITED: "hit its usage limit",
+    }
+)
+
+
+class SessionHalt(msgspec.Struct, frozen=True, kw_only=True):
+    """A halt of one session: since when, and what its host says of it. It lasts until the session works again."""
+
+    kind: Halt
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
+    reason: str = ""
+    is_told: bool = False  # the person was told, or need not be
+
+
 class HookMoment(StrEnum):
     """When a hook runs. These are the names in the commands that `connect` writes."""
 
@@ -262,6 +297,7 @@ class HookMoment(StrEnum):
     STOP = "stop"  # the agent is about to end its turn
     END = "end"  # the conversation is over
     BELL = "bell"  # the session's bell changed while it was idle or busy
+    HALT = "halt"  # the host asks its person something, or a turn failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,3 +317,5 @@ class HookEvent:
     is_interrupted: bool = False  # of `stop`: the person ended the turn; nothing can be said, nothing is proven
     is_compacted: bool = False  # of `start`: the same turn goes on with a shorter history
     keeps_running: bool = False  # of `end`: the process goes on with another conversation (a cleared one)
+    halt: Halt | None = None  # of `halt` and `stop`, where the host says so; None of `halt`: what it asked was answered
+    reason: str = ""  # of a halt: the words of the host, or of its agent

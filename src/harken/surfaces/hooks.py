@@ -67,7 +67,7 @@ from harken.model import (
 from harken.processes import Origin
 from harken.sessions.proof import ReadRecord
 from harken.sessions.session import MailScopeOf, NamedTask, Session, Waker
-from harken.sessions.turns import HookEvent, HookMoment, TurnPhase
+from harken.sessions.turns import Halt, HookEvent, HookMoment, TurnPhase
 from harken.surfaces.composer import NO_TEXT, HookComposer, HookText, HookTextRequest
 from harken.surfaces.wire import LineReader, LineTooLong
 
@@ -143,6 +143,9 @@ class HookHandler:
             await self._proofs.settle_past(session)
         if session.ignores(event):
             return HookResult()
+        if event.moment is HookMoment.HALT:
+            await self._halt(session, event)
+            return HookResult(session=session)
         most_chars = {moment.value: most for moment, most in adapter.most_chars.items()}
         session.hook_ran(event.moment, notice_moments=_notice_moments(adapter), moment_chars=most_chars)
         session.add_wakers(self._wakers(session, hello))
@@ -153,6 +156,7 @@ class HookHandler:
         told = NO_TEXT if event.is_compacted else await self._act(adapter, session, event)
         if session.is_busy is False and (was_busy or event.moment is HookMoment.STOP):
             await self._inbox.note_rest(session)
+            await self._note_halt(session, event)
         self._inbox.sessions.note_change(session.key)
         if told.text:
             result = HookResult(answer=adapter.answer(event.moment, told.text), session=session, told=told)
@@ -160,6 +164,20 @@ class HookHandler:
             return result
         watch = await self._bell_of(session) if event.moment is HookMoment.START else ""
         return HookResult(answer=adapter.context(event.moment, watch), session=session)
+
+    async def _halt(self, session: Session, event: HookEvent) -> None:
+        """Note that a host asks its person, or that what it asked was answered."""
+        if event.halt is not None:
+            await self._inbox.note_halt(session, event.halt, event.reason)
+        elif session.halt is not None and session.halt.kind is Halt.WAITS:
+            session.work(event.turn)
+            self._inbox.sessions.note_change(session.key)
+
+    async def _note_halt(self, session: Session, event: HookEvent) -> None:
+        """Note how a turn has ended, unless its person has ended it."""
+        halt = event.halt or (Halt.FINISHED if not event.is_interrupted else None)
+        if event.moment is HookMoment.STOP and halt is not None:
+            await self._inbox.note_halt(session, halt, event.reason)
 
     def is_elsewhere(self, hello: Hello, event: HookEvent, origin: Origin) -> bool:
         """Whether a hook that is there for tasks only was run by a session that is in none: it says nothing at all."""
@@ -265,6 +283,7 @@ class HookHandler:
         if result.told.text and result.told.carrier.startswith(_HELD):
             result.session.not_held_up()
             await self._inbox.note_rest(result.session)
+            await self._inbox.note_halt(result.session, Halt.FINISHED)
         # A notice carries nothing, so no commit says that it is to be said again.
         self._inbox.sessions.note_change(result.session.key)
 

@@ -104,6 +104,9 @@ class ModelRequest:
         return next((tool for tool in self.tools if fits.search(tool.full_name)), None)
 
 
+OK: Final = 200
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCall:
     """A tool call of the model. `tool` is an ending until `resolve` found the tool."""
@@ -117,10 +120,16 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """What the model answers: a text, or tool calls, or first the one and then the others."""
+    """What the model answers: a text, or tool calls, or first the one and then the others; or its service fails."""
 
     words: str = ""
     calls: tuple[ModelCall, ...] = ()
+    status: int = OK
+
+    @classmethod
+    def failure(cls, status: int, words: str) -> ModelAnswer:
+        """Return what its service answers when it fails, or the host has used up what it may."""
+        return cls(words=words, status=status)
 
     @classmethod
     def text(cls, words: str) -> ModelAnswer:
@@ -167,6 +176,8 @@ def side(asked: ModelRequest) -> ModelAnswer:
 
 def resolve(say: ModelAnswer, asked: ModelRequest) -> ModelAnswer:
     """Return the answer with the names of the tools that this request offers; a text where it offers none."""
+    if say.status != OK:
+        return say
     calls = [_resolved(call, asked) for call in say.calls]
     missing = [call.tool for call, found in zip(say.calls, calls, strict=True) if found is None]
     if missing:

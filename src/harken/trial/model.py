@@ -29,10 +29,11 @@ from urllib.parse import urlsplit
 
 from harken.clock import Clock, SystemClock
 from harken.trial import vendors
-from harken.trial.exchange import PLAIN_JSON, ModelAnswer, ModelRequest, Script, compact, in_order, resolve
+from harken.trial.exchange import OK, PLAIN_JSON, ModelAnswer, ModelRequest, Script, compact, in_order, resolve
 
 MAX_BYTES: Final = 64 << 20
 HOLD_SECONDS: Final = 120.0
+LIMITED: Final = 429
 POLL_SECONDS: Final = 0.05  # how soon the server notices that it should end
 _MODELS: Final = ("mock-model",)
 _GOOGLE_PATH: Final = re.compile(r"/v1(?:beta|alpha)?/models/([^/:]+):([A-Za-z]+)")
@@ -185,9 +186,9 @@ class MockModel:
             return 404, PLAIN_JSON, compact({"type": "error", "error": error}).encode()
         if route.count is not None:
             return 200, *route.count(route.asked(body))
-        return 200, *self._answer(route, replace(route.asked(body), initiator=initiator))
+        return self._answer(route, replace(route.asked(body), initiator=initiator))
 
-    def _answer(self, route: _ModelRoute, asked: ModelRequest) -> tuple[str, bytes]:
+    def _answer(self, route: _ModelRoute, asked: ModelRequest) -> tuple[int, str, bytes]:
         with self._changed:
             asked = replace(asked, number=len(self._requests), arrived_at=self._clock.now())
             self._requests.append(asked)
@@ -195,7 +196,11 @@ class MockModel:
             self._changed.notify_all()
         for hold in holds:
             hold.stop_at(asked)
-        return route.answer(resolve(script(asked), asked), asked)
+        say = resolve(script(asked), asked)
+        if say.status != OK:
+            error = {"type": "rate_limit_error" if say.status == LIMITED else "api_error", "message": say.words}
+            return say.status, PLAIN_JSON, compact({"type": "error", "error": error}).encode()
+        return OK, *route.answer(say, asked)
 
     def _summary(self, after: int) -> str:
         seen = [

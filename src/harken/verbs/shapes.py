@@ -231,6 +231,7 @@ def session(value: Session) -> dict[str, object]:
         "cwd": value.cwd,
         "pid": value.pid,
         "presence": value.presence.value,
+        "halt": value.halt and {"kind": value.halt.kind, "at": moment(value.halt.at), "reason": value.halt.reason},
         "mailboxes": list(value.mailboxes),
         "problem": "" if value.problem is None else f"{value.problem.message} {value.problem.hint}",
         "surfaces": list(value.ways),

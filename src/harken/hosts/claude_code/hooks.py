@@ -31,7 +31,7 @@ from harken.hosts.hook import (
     record_entry,
 )
 from harken.model import ApprovalChoice, ApprovalRequest, SessionKey
-from harken.sessions.turns import HookEvent, HookMoment
+from harken.sessions.turns import Halt, HookEvent, HookMoment
 
 EVENTS: Final[Mapping[HookMoment, str]] = MappingProxyType(
     {
@@ -43,6 +43,10 @@ EVENTS: Final[Mapping[HookMoment, str]] = MappingProxyType(
         HookMoment.BELL: "FileChanged",
     }
 )
+ASKS: Final = "PermissionRequest"  # before the dialog is shown; the notification of it comes seconds later
+TELLS: Final = "Notification"
+ASKS_FORM: Final = "elicitation_dialog"
+FAILS: Final = "StopFailure"  # in place of the end of a turn
 MAX_CHARS: Final = 9_500  # above 10,000 Claude Code shows its model only the beginning and the name of a file
 MAX_STOPS: Final = 3  # Claude Code itself ends the turn after 8
 REWAKE: Final = 2
@@ -53,6 +57,7 @@ _MAX_CHARS: Final[Mapping[HookMoment, int]] = MappingProxyType(
     dict.fromkeys((HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP, HookMoment.BELL), MAX_CHARS)
 )
 _VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(dict.fromkeys(_MAX_CHARS, Voice.OUTSIDE))
+_LIMITS: Final = frozenset({"rate_limit", "billing_error"})
 _GOES_ON: Final = frozenset({"clear", "resume"})
 
 
@@ -65,6 +70,7 @@ class ClaudeCodeHooks(HookAdapter):
     most_stops = MAX_STOPS
     events = EVENTS
     turn_key = "prompt_id"
+    halts = frozenset(Halt)
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for an event that is not the one this moment stands for."""
@@ -80,6 +86,25 @@ class ClaudeCodeHooks(HookAdapter):
             is_compacted=moment is HookMoment.START and payload_text(payload, "source") == "compact",
             keeps_running=moment is HookMoment.END and payload_text(payload, "reason") in _GOES_ON,
         )
+
+    def halt(self, payload: Mapping[str, object]) -> tuple[Halt | None, str] | None:
+        """Return what is asked, or how a turn failed."""
+        match payload_text(payload, "hook_event_name"):
+            case "PermissionRequest":
+                tool = payload_text(payload, "tool_name")
+                return Halt.WAITS, _OWN_DIALOGS.get(tool, tool)
+            case "Notification" if payload_text(payload, "notification_type") == ASKS_FORM:
+                return Halt.WAITS, payload_text(payload, "message")
+            case "StopFailure":
+                error = payload_text(payload, "error")
+                kind = Halt.LIMITED if error in _LIMITS else Halt.FAILED
+                return kind, payload_text(payload, "error_details") or error
+            case _:
+                return None
+
+    def is_asking(self, transcript: str, pid: int) -> bool | None:
+        """Whether the session waits for its person, as its own file says."""
+        return _is_waiting(transcript, pid)
 
     def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return what to print so that the model gets the text."""
@@ -107,9 +132,9 @@ def _pid(value: str) -> int:
     return int(value) if value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS else 0
 
 
-ASKS: Final = "PermissionRequest"
 ASK_SECONDS: Final = 3_600
-_OWN_DIALOGS: Final = frozenset({"AskUserQuestion", "ExitPlanMode"})  # answered by more than yes or no
+# Answered by more than yes or no.
+_OWN_DIALOGS: Final[Mapping[str, str]] = MappingProxyType({"AskUserQuestion": "a question", "ExitPlanMode": "a plan"})
 _RULES: Final = "addRules"
 _MAX_STATE_BYTES: Final = 64 * 1024
 _WAITING: Final = "waiting"
@@ -161,15 +186,7 @@ class ClaudeCodeApprovals(ApprovalAdapter):
 
     def is_asking(self, payload: Mapping[str, object], hello: Hello) -> bool | None:
         """Whether the session waits for its person, as its own file says."""
-        transcript, pid = self.record(payload), self.pid(hello) or hello.ppid
-        if not transcript or pid <= 1:
-            return None
-        try:
-            with (Path(transcript).parents[2] / "sessions" / f"{pid}.json").open("rb") as file:
-                said = record_entry(file.read(_MAX_STATE_BYTES)).get("status")
-        except (OSError, IndexError, ValueError):
-            return None
-        return said == _WAITING if isinstance(said, str) else None
+        return _is_waiting(self.record(payload), self.pid(hello) or hello.ppid)
 
     def evidence(self, payload: Mapping[str, object], choice: ApprovalChoice, record: Sequence[bytes]) -> str:
         """Return the call in the record whose result shows the answer; the last one of this tool with this input."""
@@ -191,6 +208,17 @@ class ClaudeCodeApprovals(ApprovalAdapter):
 REFUSED: Final = "The user refused this, without a reason."
 MAX_EVIDENCE: Final = 80
 APPROVALS: Final[ApprovalAdapter] = ClaudeCodeApprovals()
+
+
+def _is_waiting(transcript: str, pid: int) -> bool | None:
+    if not transcript or pid <= 1:
+        return None
+    try:
+        with (Path(transcript).parents[2] / "sessions" / f"{pid}.json").open("rb") as file:
+            said = record_entry(file.read(_MAX_STATE_BYTES)).get("status")
+    except (OSError, IndexError, ValueError):
+        return None
+    return said == _WAITING if isinstance(said, str) else None
 
 
 def _rules(payload: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
@@ -268,5 +296,35 @@ SAMPLES: Final[Sequence[HookSample]] = (
     ),
     _sample(HookMoment.END, {"hook_event_name": "SessionEnd", "reason": "prompt_input_exit"}),
     _sample(HookMoment.END, {"hook_event_name": "SessionEnd", "reason": "clear"}, keeps_running=True),
+    _sample(
+        HookMoment.HALT,
+        {"hook_event_name": "PermissionRequest", "tool_name": "Bash", "tool_input": {"command": "touch x"}},
+        halt=Halt.WAITS,
+        reason="Bash",
+    ),
+    _sample(
+        HookMoment.HALT,
+        {"hook_event_name": "PermissionRequest", "tool_name": "AskUserQuestion", "agent_id": "a6a6"},
+        halt=Halt.WAITS,
+        reason="a question",
+    ),
+    _sample(
+        HookMoment.HALT,
+        {"hook_event_name": "StopFailure", "error": "server_error", "error_details": "500", "prompt_id": "a6fd00f3"},
+        moment=HookMoment.STOP,
+        turn="a6fd00f3",
+        is_interrupted=True,
+        halt=Halt.FAILED,
+        reason="500",
+    ),
+    _sample(
+        HookMoment.HALT,
+        {"hook_event_name": "StopFailure", "error": "rate_limit", "prompt_id": "a6fd00f3"},
+        moment=HookMoment.STOP,
+        turn="a6fd00f3",
+        is_interrupted=True,
+        halt=Halt.LIMITED,
+        reason="rate_limit",
+    ),
     _sample(HookMoment.BELL, {"hook_event_name": "FileChanged", "file_path": "bell", "event": "change"}),
 )

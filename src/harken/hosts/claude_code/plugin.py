@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from harken import __version__
-from harken.hosts.claude_code.hooks import ASK_SECONDS, ASKS, EVENTS
+from harken.hosts.claude_code.hooks import ASK_SECONDS, ASKS, ASKS_FORM, EVENTS, FAILS, TELLS
 from harken.hosts.connect.command import UNASKED, hook_line, mcp_command
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.hook import ASK
@@ -117,8 +117,8 @@ def _hooks(place: InstallTarget) -> Mapping[str, object]:
     hooks: dict[str, list[Mapping[str, object]]] = {EVENTS[moment]: [_hook(place, moment)] for moment in EVENTS}
     # Silent in another program that loads the plugin and does not say where it is.
     command = f'cat "${{CLAUDE_PLUGIN_ROOT}}/hooks/{_TOLD}" 2>/dev/null || :'
-    telling = {"type": "command", "command": command, "timeout": _HOOK_SECONDS}
-    hooks[EVENTS[HookMoment.START]].append({"matcher": _FRESH, "hooks": [telling]})
+    instructing = {"type": "command", "command": command, "timeout": _HOOK_SECONDS}
+    hooks[EVENTS[HookMoment.START]].append({"matcher": _FRESH, "hooks": [instructing]})
     # Claude Code asks before it uses any tool of a server, in every mode; a person's own deny rules come before this.
     allow = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}
     command = f"printf %s {shlex.quote(json.dumps(allow))}"
@@ -126,9 +126,11 @@ def _hooks(place: InstallTarget) -> Mapping[str, object]:
     hooks["PreToolUse"] = [
         {"matcher": f"^{TOOL_PREFIX}({names})$", "hooks": [{"type": "command", "command": command}]},
     ]
+    telling = _hook(place, HookMoment.HALT)
+    hooks |= {ASKS: [telling], FAILS: [telling], TELLS: [{"matcher": f"^{ASKS_FORM}$", **telling}]}
     if place.has_approvals:
         asking = {"type": "command", "command": hook_line(place, HOST, ASK), "timeout": ASK_SECONDS}
-        hooks[ASKS] = [{"hooks": [asking]}]
+        hooks[ASKS].append({"hooks": [asking]})
     return hooks
 
 

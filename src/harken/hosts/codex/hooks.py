@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from harken.hosts.hook import HookAdapter, HookAnswer, HookSample, Voice, hook_sample
-from harken.sessions.turns import HookMoment
+from harken.hosts.hook import HookAdapter, HookAnswer, HookSample, Voice, hook_sample, payload_text
+from harken.sessions.turns import Halt, HookMoment
 
 NAME: Final = "codex"
 
@@ -24,6 +24,7 @@ EVENTS: Final[Mapping[HookMoment, str]] = {
     # After Esc there is no end of a turn, only this: as at a start nothing runs, nothing is proven, nobody listens.
     HookMoment.START: "Interrupt",
     HookMoment.END: "SessionEnd",
+    HookMoment.HALT: "PermissionRequest",  # Codex shows its dialog when the hook has ended
 }
 # `connect` lifts the limit of 2,500 tokens for context. It stays for what holds up an end, at four bytes a token.
 _MAX_CHARS: Final[Mapping[HookMoment, int]] = {
@@ -45,6 +46,12 @@ class CodexHooks(HookAdapter):
     most_stops = _MAX_STOPS
     events = EVENTS
     turn_key = "turn_id"
+    halts = frozenset({Halt.WAITS, Halt.FINISHED})
+
+    def halt(self, payload: Mapping[str, object]) -> tuple[Halt | None, str] | None:
+        """Return what is asked."""
+        is_asking = payload_text(payload, "hook_event_name") == EVENTS[HookMoment.HALT]
+        return (Halt.WAITS, payload_text(payload, "tool_name")) if is_asking else None
 
     def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return what to print so that the model gets the text."""
@@ -79,5 +86,11 @@ SAMPLES: Final[Sequence[HookSample]] = (
     ),
     _sample(HookMoment.STOP, {"hook_event_name": "Stop", "stop_hook_active": False, "last_assistant_message": "done"}),
     _sample(HookMoment.STOP, {"hook_event_name": "Stop", "stop_hook_active": True}),
+    _sample(
+        HookMoment.HALT,
+        {"hook_event_name": "PermissionRequest", "tool_name": "Bash", "tool_input": {"command": "touch x"}},
+        halt=Halt.WAITS,
+        reason="Bash",
+    ),
     _sample(HookMoment.END, {"hook_event_name": "SessionEnd", "reason": "other"}),
 )

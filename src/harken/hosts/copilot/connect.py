@@ -68,6 +68,7 @@ _HOOKS: Final[Mapping[str, HookMoment]] = MappingProxyType(
         "postToolUse": HookMoment.TOOL,
         "postToolUseFailure": HookMoment.TOOL,
         "agentStop": HookMoment.STOP,
+        "notification": HookMoment.HALT,
         "sessionEnd": HookMoment.END,
     }
 )

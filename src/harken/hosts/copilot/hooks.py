@@ -11,8 +11,18 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, HookSample, Voice, hook_sample, printed, record_entry
-from harken.sessions.turns import HookMoment, holds
+from harken.hosts.hook import (
+    SILENCE,
+    HookAdapter,
+    HookAnswer,
+    HookSample,
+    Voice,
+    hook_sample,
+    payload_text,
+    printed,
+    record_entry,
+)
+from harken.sessions.turns import Halt, HookMoment, holds
 
 NAME: Final = "copilot-cli"
 
@@ -31,6 +41,7 @@ _VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(
 )
 # Copilot ends a turn in spite of its hooks after eight in a row; other people's hooks count too.
 _MAX_STOPS: Final = 6
+_ASKS: Final = frozenset({"permission_prompt", "elicitation_dialog"})
 
 
 class CopilotHooks(HookAdapter):
@@ -43,6 +54,12 @@ class CopilotHooks(HookAdapter):
     native_key = "sessionId"
     transcript_key = "transcriptPath"
     subagent_key = "parentAgentId"  # a helper has a session id of its own and names the one it works for
+    halts = frozenset({Halt.WAITS, Halt.FINISHED})
+
+    def halt(self, payload: Mapping[str, object]) -> tuple[Halt | None, str] | None:
+        """Return what is asked."""
+        is_asking = payload_text(payload, "notification_type") in _ASKS
+        return (Halt.WAITS, payload_text(payload, "message")) if is_asking else None
 
     def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return what to print so that the model gets the text."""
@@ -101,6 +118,17 @@ SAMPLES: Final[Sequence[HookSample]] = (
         HookMoment.STOP,
         {"transcriptPath": "/s/events.jsonl", "stop_hook_active": True},
         transcript="/s/events.jsonl",
+    ),
+    _sample(
+        HookMoment.HALT,
+        {
+            "hook_event_name": "Notification",
+            "notification_type": "permission_prompt",
+            "title": "Permission needed",
+            "message": "Run command: touch x",
+        },
+        halt=Halt.WAITS,
+        reason="Run command: touch x",
     ),
     _sample(HookMoment.END, {"reason": "user_exit"}),
 )

@@ -18,7 +18,7 @@ from harken.hosts.connect.files import read
 from harken.hosts.connect.plan import FileEdit, InstallTarget, RemoteEntry
 from harken.hosts.connect.record import key_of, records
 from harken.hosts.connect.settings_connector import HOOK_NAME, SETTINGS, SettingsConnector, SettingsHook, is_connected
-from harken.hosts.gemini.hooks import CLEARED, EVENTS, NAME
+from harken.hosts.gemini.hooks import ASKS, CLEARED, EVENTS, NAME, TELLS
 from harken.hosts.instructions import Abilities
 from harken.sessions.turns import HookMoment
 
@@ -116,6 +116,7 @@ def _hooks(place: InstallTarget) -> Iterator[SettingsHook]:
     yield SettingsHook(event=EVENTS[HookMoment.TOOL], line=quiet + tool, matcher=_OTHERS)
     yield SettingsHook(event=EVENTS[HookMoment.TOOL], name=_SUBAGENT, line=unmark + quiet + tool, matcher=_ITS_OWN)
     yield SettingsHook(event=EVENTS[HookMoment.STOP], line=lines[HookMoment.STOP])
+    yield SettingsHook(event=TELLS, line=hook_line(place, NAME, HookMoment.HALT), matcher=ASKS)
     # At an exit Gemini would show lines about it to the person; that the process is gone is seen without.
     yield SettingsHook(event=EVENTS[HookMoment.END], line=forget + lines[HookMoment.END], matcher=CLEARED)
 

@@ -14,9 +14,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from harken.hosts.hook import Hello, HookAdapter, HookSample, Voice, hook_sample, payload_text, record_entry
-from harken.sessions.turns import HookEvent, HookMoment, holds
+from harken.sessions.turns import Halt, HookEvent, HookMoment, holds
 
 NAME: Final = "gemini-cli"
+TELLS: Final = "Notification"
+ASKS: Final = "ToolPermission"
 CLEARED: Final = "clear"  # the reason of an end after which the process goes on
 
 EVENTS: Final[Mapping[HookMoment, str]] = MappingProxyType(
@@ -48,6 +50,7 @@ class GeminiHooks(HookAdapter):
     voices = _VOICES
     most_stops = _MAX_STOPS
     events = EVENTS
+    halts = frozenset({Halt.WAITS, Halt.FINISHED})
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for what is not Gemini's, or not of this moment."""
@@ -61,6 +64,11 @@ class GeminiHooks(HookAdapter):
             is_interrupted=is_interrupted,
             keeps_running=moment is HookMoment.END and payload_text(payload, "reason") == CLEARED,
         )
+
+    def halt(self, payload: Mapping[str, object]) -> tuple[Halt | None, str] | None:
+        """Return what is asked."""
+        told = payload_text(payload, "hook_event_name"), payload_text(payload, "notification_type")
+        return (Halt.WAITS, payload_text(payload, "message")) if told == (TELLS, ASKS) else None
 
 
 def _is_cancelled(payload: Mapping[str, object]) -> bool:
@@ -119,6 +127,17 @@ SAMPLES: Final[Sequence[HookSample]] = (
         {"hook_event_name": "AfterAgent", "prompt": "p", "prompt_response": "r", "stop_hook_active": False},
     ),
     _sample(HookMoment.STOP, {"hook_event_name": "AfterAgent", "prompt": "p", "stop_hook_active": True}),
+    _sample(
+        HookMoment.HALT,
+        {
+            "hook_event_name": "Notification",
+            "notification_type": "ToolPermission",
+            "message": "Tool Confirm Shell Command requires execution",
+            "details": {"type": "exec", "command": "touch x"},
+        },
+        halt=Halt.WAITS,
+        reason="Tool Confirm Shell Command requires execution",
+    ),
     _sample(HookMoment.END, {"hook_event_name": "SessionEnd", "reason": "exit"}),
     _sample(HookMoment.END, {"hook_event_name": "SessionEnd", "reason": "clear"}, keeps_running=True),
 )

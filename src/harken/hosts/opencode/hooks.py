@@ -26,7 +26,7 @@ from harken.hosts.hook import (
     printed,
 )
 from harken.model import ApprovalChoice, ApprovalRequest, SessionKey
-from harken.sessions.turns import HookEvent, HookMoment
+from harken.sessions.turns import Halt, HookEvent, HookMoment
 
 NAME: Final = "opencode"
 MAX_CHARS: Final = 8_000  # opencode has no limit of its own
@@ -45,6 +45,8 @@ class OpencodeHooks(HookAdapter):
     most_chars = _MAX_CHARS
     voices = _VOICES
     turn_key = "turn"
+    halts = frozenset(Halt)
+    says_when_answered = True
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for what is not the plugin's."""
@@ -54,11 +56,26 @@ class OpencodeHooks(HookAdapter):
             results=_results(payload),
             is_step=moment is HookMoment.TOOL and payload.get("is_step") is True,
             is_interrupted=moment is HookMoment.STOP and payload.get("is_interrupted") is True,
+            halt=_failure(payload) if moment is HookMoment.STOP else found.halt,
+            reason=payload_text(payload, "error") if moment is HookMoment.STOP else found.reason,
         )
+
+    def halt(self, payload: Mapping[str, object]) -> tuple[Halt | None, str] | None:
+        """Return what is asked, or that it was answered."""
+        if payload.get("is_asking") is False:
+            return None, ""
+        return (Halt.WAITS, payload_text(payload, "asks")) if payload.get("is_asking") is True else None
 
     def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return the text as it is: the plugin puts it into place."""
         return HookAnswer(stdout=text) if moment in _MAX_CHARS else SILENCE
+
+
+def _failure(payload: Mapping[str, object]) -> Halt | None:
+    """Return how a turn failed; None of one that has ended, or was stopped."""
+    if not payload_text(payload, "error"):
+        return None
+    return Halt.LIMITED if payload.get("is_limit") is True else Halt.FAILED
 
 
 HOOKS: Final[HookAdapter] = OpencodeHooks()
@@ -126,5 +143,21 @@ SAMPLES: Final[Sequence[HookSample]] = (
     _sample(HookMoment.TOOL, {"tool": "harken_inbox_pull", "is_step": False, "results": ["d-1"]}, results=("d-1",)),
     _sample(HookMoment.STOP, {"is_interrupted": True}, is_interrupted=True),
     _sample(HookMoment.STOP, {"is_interrupted": False}),
+    _sample(
+        HookMoment.STOP,
+        {"is_interrupted": True, "error": "APIError: boom", "is_limit": False},
+        is_interrupted=True,
+        halt=Halt.FAILED,
+        reason="APIError: boom",
+    ),
+    _sample(
+        HookMoment.STOP,
+        {"is_interrupted": True, "error": "APIError: Too many requests", "is_limit": True},
+        is_interrupted=True,
+        halt=Halt.LIMITED,
+        reason="APIError: Too many requests",
+    ),
+    _sample(HookMoment.HALT, {"is_asking": True, "asks": "bash"}, halt=Halt.WAITS, reason="bash"),
+    _sample(HookMoment.HALT, {"is_asking": False}),
     _sample(HookMoment.END, {}),
 )

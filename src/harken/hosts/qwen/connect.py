@@ -16,11 +16,12 @@ from harken.hosts.connect.command import SERVER, UNASKED, hook_line
 from harken.hosts.connect.edits import json_append, json_remove_items, json_value
 from harken.hosts.connect.instructions_block import AGENTS_FILE
 from harken.hosts.connect.plan import InstallTarget, RemoteEntry
-from harken.hosts.connect.settings_connector import SettingsConnector, SettingsHook
+from harken.hosts.connect.settings_connector import HOOK_NAME, SettingsConnector, SettingsHook
 from harken.hosts.instructions import Abilities
-from harken.hosts.qwen.hooks import EVENTS, IDLE, IDLE_EVENT, NAME
+from harken.hosts.qwen.hooks import ASKS, EVENTS, FAILS, IDLE, IDLE_EVENT, NAME
 from harken.sessions.turns import HookMoment
 
+HALT_NAME: Final = f"{HOOK_NAME} halt"
 _PREFIX: Final = f"mcp__{SERVER}__"
 _ALLOWED: Final = tuple(f"{_PREFIX}{name}" for name in UNASKED)
 _ALLOW: Final = ("permissions", "allow")
@@ -51,6 +52,7 @@ class QwenConnector(SettingsConnector):
     project_context_files = (AGENTS_FILE, _CONTEXT_FILE)  # of the two that it reads there, the one of all hosts
     abilities = Abilities(tool_prefix=_PREFIX)
     hook_time = 10
+    hook_names = frozenset({HOOK_NAME, HALT_NAME})
     why = "MCP server harken, leave to read the inbox, and hooks: with a prompt, between tools, at the end of a turn"
     notes = (_WOKEN, _ASKS)
     project_note = "Qwen reads it only in a folder that you trust."
@@ -63,7 +65,11 @@ class QwenConnector(SettingsConnector):
     def hooks(self, place: InstallTarget) -> Sequence[SettingsHook]:
         """Return the hooks that `connect` writes."""
         idle = SettingsHook(event=IDLE_EVENT, line=hook_line(place, NAME, HookMoment.STOP), matcher=IDLE)
-        return (*(SettingsHook(event=event, line=_line(place, moment)) for moment, event in EVENTS.items()), idle)
+        halt = hook_line(place, NAME, HookMoment.HALT)
+        asks = SettingsHook(event=IDLE_EVENT, line=halt, matcher=ASKS, name=HALT_NAME)
+        fails = SettingsHook(event=FAILS, line=halt)
+        usual = [SettingsHook(event=event, line=_line(place, moment)) for moment, event in EVENTS.items()]
+        return (*usual, idle, asks, fails)
 
     def server(self, own: Mapping[str, object]) -> Mapping[str, object]:
         """Return what the entry of the server has besides its command."""

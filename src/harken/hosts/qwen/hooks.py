@@ -24,12 +24,15 @@ from harken.hosts.hook import (
     hook_sample,
     payload_text,
 )
-from harken.sessions.turns import HookEvent, HookMoment
+from harken.sessions.turns import Halt, HookEvent, HookMoment
 
 NAME: Final = "qwen-code"
 # After Esc there is no end of a turn, only this; after any other end it says nothing new.
 IDLE_EVENT: Final = "Notification"
 IDLE: Final = "idle_prompt"
+ASKS: Final = "permission_prompt"
+FAILS: Final = "StopFailure"  # in place of the end of a turn
+_LIMITS: Final = frozenset({"rate_limit", "billing_error"})
 
 EVENTS: Final[Mapping[HookMoment, str]] = MappingProxyType(
     {
@@ -64,6 +67,7 @@ class QwenHooks(HookAdapter):
     most_stops = _MAX_STOPS
     events = EVENTS
     turn_key = "prompt_id"
+    halts = frozenset(Halt)
 
     def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for what is not Qwen's, or not of this moment."""
@@ -78,12 +82,24 @@ class QwenHooks(HookAdapter):
         is_of_turn = moment in {HookMoment.PROMPT, HookMoment.STOP} and not is_idle
         return replace(
             found,
-            moment=HookMoment.TOOL if is_step else moment,
+            moment=HookMoment.TOOL if is_step else found.moment,
             turn=found.turn if is_of_turn else "",
             is_step=is_step,
-            is_interrupted=is_idle,
+            is_interrupted=is_idle or found.is_interrupted,
             keeps_running=moment is HookMoment.END and payload_text(payload, "reason") == "clear",
         )
+
+    def halt(self, payload: Mapping[str, object]) -> tuple[Halt | None, str] | None:
+        """Return what is asked, or how a turn failed."""
+        match payload_text(payload, "hook_event_name"), payload_text(payload, "notification_type"):
+            case "Notification", "permission_prompt":
+                return Halt.WAITS, payload_text(payload, "message")
+            case "StopFailure", _:
+                error = payload_text(payload, "error")
+                kind = Halt.LIMITED if error in _LIMITS else Halt.FAILED
+                return kind, payload_text(payload, "error_details") or error
+            case _:
+                return None
 
     def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return what to print so that the model gets the text."""
@@ -141,6 +157,33 @@ SAMPLES: Final[Sequence[HookSample]] = (
     ),
     _sample(
         HookMoment.STOP, {"hook_event_name": "Notification", "notification_type": "idle_prompt"}, is_interrupted=True
+    ),
+    _sample(
+        HookMoment.HALT,
+        {
+            "hook_event_name": "Notification",
+            "notification_type": "permission_prompt",
+            "message": "Qwen Code needs your permission to use run_shell_command",
+            "title": "Permission needed",
+        },
+        halt=Halt.WAITS,
+        reason="Qwen Code needs your permission to use run_shell_command",
+    ),
+    _sample(
+        HookMoment.HALT,
+        {"hook_event_name": "StopFailure", "error": "invalid_request", "error_details": "400 status code"},
+        moment=HookMoment.STOP,
+        is_interrupted=True,
+        halt=Halt.FAILED,
+        reason="400 status code",
+    ),
+    _sample(
+        HookMoment.HALT,
+        {"hook_event_name": "StopFailure", "error": "rate_limit"},
+        moment=HookMoment.STOP,
+        is_interrupted=True,
+        halt=Halt.LIMITED,
+        reason="rate_limit",
     ),
     _sample(HookMoment.END, {"hook_event_name": "SessionEnd", "reason": "clear"}, keeps_running=True),
 )

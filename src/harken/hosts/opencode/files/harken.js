@@ -18,6 +18,10 @@ const RETRY_MS = [250, 1000, 5000] // between two attempts to listen for wakes; 
 const MAX_PROMPT = 32768
 const MAX_DEPTH = 8 // subagents of subagents
 const MAX_BYTES = 1 << 20
+const MAX_ERROR = 1000
+const STOPPED = "MessageAbortedError" // the person did that
+const TOO_MANY = 429
+const LIMIT = /usage limit|rate limit|quota|too many requests/i
 const TOOLS = /(inbox_pull|inbox_read|wait_for_inbound_message|check_inbox)$/
 const DELIVERY = /"delivery_id":\s*"(d-[0-9a-z]{4,40})"/g
 
@@ -221,6 +225,13 @@ function deliveries(tool, output) {
 // The ids of a part right after another one: opencode keeps the parts of a message in the order of their ids.
 const idsAfter = ({ id, sessionID, messageID }) => ({ id: `${id}h`, sessionID, messageID })
 
+// What is told of an error with which a turn has ended.
+function failureOf(error) {
+  const { message = "", statusCode } = error?.data ?? {}
+  const is_limit = statusCode === TOO_MANY || LIMIT.test(message)
+  return { error: `${error?.name ?? "error"}: ${message}`.slice(0, MAX_ERROR), is_limit }
+}
+
 // Resolves to undefined when it fails or takes too long.
 function bounded(promise, ms) {
   let timer
@@ -288,6 +299,20 @@ export const Harken = async ({ client, directory }) => {
     asking.set(request.id, askPerson(directory, payload, (body) => reply(request.id, body)))
   }
 
+  // Tells that opencode asks the person something, or that the last of what it asked was answered.
+  const waits = async ({ id, sessionID }, asks) => {
+    if (isOneShot) return
+    const conversation = conversations.get(await rootOf(sessionID))
+    if (!conversation) return
+    conversation.open.add(id)
+    await report(conversation, "halt", { is_asking: true, asks })
+  }
+  const answered = ({ requestID }) => {
+    for (const conversation of conversations.values()) {
+      if (conversation.open.delete(requestID) && !conversation.open.size) report(conversation, "halt", { is_asking: false })
+    }
+  }
+
   const calledOff = (id, isHere) => {
     asking.get(id)?.(isHere)
     asking.delete(id)
@@ -311,6 +336,8 @@ export const Harken = async ({ client, directory }) => {
       choice: {}, // the agent and model of the last prompt
       isBusy: false,
       isBroken: false, // the turn was stopped or failed
+      failure: {}, // how it failed
+      open: new Set(), // what opencode asks the person in it
       isLeft: false, // the person went on in another one
       turn: "", // the prompt that began the turn
       step: "", // the model step that runs
@@ -360,8 +387,10 @@ export const Harken = async ({ client, directory }) => {
   const turnIsOver = (conversation) => {
     if (!conversation.isBusy) return
     // A turn that was stopped or failed shows nothing about what the model has read.
-    const told = reportStop(conversation, { is_interrupted: conversation.isBroken })
+    const told = reportStop(conversation, { is_interrupted: conversation.isBroken, ...conversation.failure })
     conversation.isBusy = conversation.isBroken = false
+    conversation.failure = {}
+    conversation.open.clear()
     if (conversation.isLeft) leave(conversation)
     else if (!isOneShot) told.then(() => listenFor(conversation))
   }
@@ -379,17 +408,28 @@ export const Harken = async ({ client, directory }) => {
       if (conversation) leave(conversation)
       children.delete(info.id)
     },
-    "permission.asked": onAsked,
-    "permission.replied": ({ requestID }) => calledOff(requestID, true),
+    "permission.asked": (request) => {
+      onAsked(request).catch(() => {})
+      return waits(request, request.permission)
+    },
+    "permission.replied": (reply) => {
+      calledOff(reply.requestID, true)
+      answered(reply)
+    },
+    "question.asked": (request) => waits(request, request.questions?.[0]?.question ?? ""),
+    "question.replied": answered,
+    "question.rejected": answered,
     "session.status": ({ sessionID, status }) => {
       const conversation = conversations.get(sessionID)
       if (!conversation) return
       if (status.type === "idle") turnIsOver(conversation)
       else conversation.isBusy = true
     },
-    "session.error": ({ sessionID }) => {
+    "session.error": ({ sessionID, error }) => {
       const conversation = conversations.get(sessionID)
-      if (conversation) conversation.isBroken = true
+      if (!conversation) return
+      conversation.isBroken = true
+      if (error?.name !== STOPPED) conversation.failure = failureOf(error)
     },
     "message.updated": ({ info }) => {
       const conversation = conversations.get(info.sessionID)
@@ -409,7 +449,7 @@ export const Harken = async ({ client, directory }) => {
       conversation.isLeft = false
       conversation.asked = conversation.opened = conversation.step
       // What comes in the middle of a turn joins it.
-      if (!conversation.isBusy) Object.assign(conversation, { turn: message.id, isBroken: false })
+      if (!conversation.isBusy) Object.assign(conversation, { turn: message.id, isBroken: false, failure: {} })
       if (isTerminal) await leaveOthers(conversation)
       const typed = parts.filter((part) => part.type === "text" && !part.synthetic).map((part) => part.text)
       const prompt = typed.join("\n").slice(0, MAX_PROMPT)

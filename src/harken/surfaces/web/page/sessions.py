@@ -33,6 +33,7 @@ from harken.inbox.results import Omission, SurfaceRecord, TaskProgress
 from harken.inbox.subscriptions import EventSubscriber
 from harken.model import TRIAL, WATCH, Consumer, Mailbox, SessionAddress
 from harken.sessions.session import Presence, Session
+from harken.sessions.turns import SessionHalt
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page.links import mailbox_href
 from harken.surfaces.web.page.rendering import OK, ActionNote, PageRenderer, answered, form_of
@@ -121,6 +122,7 @@ class SessionCard:
     problem: str = ""  # why it reads nothing
     machine: str = ""
     subscriptions: Sequence[EventSubscriber] = ()
+    halt: SessionHalt | None = None
 
     @property
     def hints(self) -> Sequence[SessionWay]:
@@ -227,6 +229,7 @@ def _card(
         task=task,
         omissions=[_omission(mailbox, each) for mailbox, each in omissions.items()],
         machine=session.machine,
+        halt=session.halt,
     )
 
 
