@@ -82,3 +82,23 @@ def test_what_you_decide_on_one_machine_holds_on_the_other(machines: Machines) -
     laptop, buildbox = (DaemonFixture(machines.start(name)) for name in ("laptop", "buildbox"))
     laptop.daemon.call("mute", kind="channel", name="ci")
     until(lambda: say(buildbox, "noise", channel="ci")["outlook"] == "muted", "the mute holds")
+
+
+def test_a_message_for_after_a_turn_waits_while_the_daemon_of_its_session_restarts(machines: Machines) -> None:
+    """An update of one machine ends no turn there: the other, which lets messages go meanwhile, must know that."""
+    laptop, buildbox = (DaemonFixture(machines.start(name)) for name in ("laptop", "buildbox"))
+    guest = buildbox.session(CLAUDE)
+    guest.prompt("go on", turn="t1")
+    until(lambda: ("claude-code", "buildbox", "busy") in places(laptop), "it is known to be busy")
+    assert "has ended this turn" in say(laptop, "when you are through", when="turn")["sentence"]
+    buildbox.daemon.stop()
+    until(lambda: places(laptop) == set(), "it is gone")
+    say(laptop, "at once")
+    waiting = laptop.daemon.call("list")["scheduled"]
+    assert [each["content_text_sanitized"] for each in waiting] == ["when you are through"]
+    buildbox.daemon.start()
+    until(lambda: ("claude-code", "buildbox", "connected") in places(laptop), "it is back, in its turn")
+    assert laptop.daemon.call("list")["scheduled"] == waiting
+    assert "at once" in guest.stop()
+    guest.stop()
+    until(lambda: laptop.daemon.call("list")["scheduled"] == [], "the turn is over")

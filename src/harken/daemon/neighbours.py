@@ -56,6 +56,7 @@ class Neighbours:
         self._told: Sequence[SessionReport] | None = None
         self._heard: Sequence[tuple[str, str, str]] | None = None
         self._reports: dict[bytes, SessionReport] = {}  # by what was heard of each
+        self._others: Mapping[str, Neighbour] = {}
         self._told_at = float("-inf")
         self._news = Signal()
         self.daemons: Sequence[DaemonReport] = ()
@@ -124,8 +125,15 @@ class Neighbours:
         if said != self._heard:
             self._heard = said
             known, self._reports = self._reports, {}
-            heard = [Neighbour(each.id, each.machine, self._read(each, known)) for each in others]
-            self._sessions.hear_of(self._machine, heard)
+            self._others = {each.id: self._neighbour(each, known) for each in others}
+            self._sessions.hear_of(self._machine, tuple(self._others.values()))
+
+    def _neighbour(self, daemon: DaemonReport, known: Mapping[bytes, SessionReport]) -> Neighbour:
+        """Return what is known of another daemon; of one that has left, what it said before."""
+        if daemon.is_here:
+            return Neighbour(daemon.id, daemon.machine, self._read(daemon, known))
+        before = self._others.get(daemon.id)
+        return Neighbour(daemon.id, daemon.machine, before.sessions if before else (), has_left=True)
 
     def _read(self, daemon: DaemonReport, known: Mapping[bytes, SessionReport]) -> Sequence[SessionReport]:
         """Return what a daemon says of its sessions, those of which it says the same as before as they are known."""

@@ -285,7 +285,7 @@ class Inbox:
 
     def outlook_of(self, scheduled: ScheduledMessage) -> Forecast:
         """Say what a scheduled message waits for."""
-        return scheduled_forecast(scheduled, self.sessions.everywhere(), self._clock.now())
+        return scheduled_forecast(scheduled, self.sessions.also_left(), self._clock.now())
 
     async def scheduled(self, mailbox: str = "") -> Sequence[ScheduledMessage]:
         """Return the messages that wait for their time, the next due first."""
@@ -312,7 +312,7 @@ class Inbox:
 
     async def release_due(self) -> Sequence[Message]:
         """Let the scheduled messages that are due enter their mailboxes; return them."""
-        now, sessions = self._clock.now(), self.sessions.everywhere()
+        now, sessions = self._clock.now(), self.sessions.also_left()
         due = [each.message.id for each in await self._store.schedule.list() if is_due(each, sessions, now)]
         return await self._store.schedule.release(due) if due else []
 

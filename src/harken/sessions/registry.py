@@ -53,11 +53,12 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Another daemon of the store, by its id and its machine, and what it says of its sessions."""
+    """Another daemon of the store, by its id and its machine, and what it says of its sessions, or last said."""
 
     daemon: str
     machine: str
     sessions: Sequence[SessionReport]
+    has_left: bool = False  # a moment ago: it may be starting again
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class Sessions:
     def __init__(self) -> None:
         self._live: dict[SessionKey, Session] = {}
         self._elsewhere: Sequence[Session] = ()
+        self._left: Sequence[Session] = ()
         self._foreign: dict[tuple[str, str, int], tuple[SessionReport, Session]] = {}  # by daemon, machine and report
         self._machine = ""
         self._observers: list[Callable[[], None]] = []
@@ -336,6 +338,10 @@ class Sessions:
         found = [*self._live.values(), *self._elsewhere]
         return sorted(found, key=lambda session: session.last_active, reverse=True)
 
+    def also_left(self) -> Sequence[Session]:
+        """Return the sessions of all daemons, also of those that stopped a moment ago: no turn has ended by that."""
+        return [*self.everywhere(), *self._left]
+
     def reports(self) -> Sequence[SessionReport]:
         """Return what other daemons are told of the sessions here."""
         return [_report(session) for session in self._live.values()]
@@ -345,8 +351,9 @@ class Sessions:
         before = [(session.machine, session.address, session.presence) for session in self._elsewhere]
         # What is said of most of thousands is what was said before.
         known, self._machine, self._foreign = self._foreign, machine, {}
+        self._left = [_distant(each, other) for other in others if other.has_left for each in other.sessions]
         for other in others:
-            for report in other.sessions:
+            for report in () if other.has_left else other.sessions:
                 place = other.daemon, other.machine, id(report)
                 self._foreign[place] = known.get(place) or (report, _distant(report, other))
         self._elsewhere = [session for _, session in self._foreign.values()]
