@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.automation import RunEnd, RunState
+from harken.automation import Mode, RunEnd, RunState
 from harken.inbox.caller import Bounds
 from harken.inbox.subscriptions import (
     ANSWERED,
+    APPROVAL_WAITING,
     BATCH,
     EVENT_TYPES,
     MAX_SCANNED,
@@ -31,7 +32,7 @@ from harken.inbox.ticker import Ticker
 from harken.model import INBOX, Consumer, Draft, Mailbox, Sender, SessionKey
 from harken.store.contract.health import StoreIdentity
 from harken.store.contract.retention import Limits
-from tests.contracts.rules import ORDER, run_of
+from tests.contracts.rules import ORDER, run_of, settle, verdict
 from tests.inbox.rig import AGENT, FIRST, LEASE, OWNER, Bench, from_teams, open_bench
 
 STORE = StoreIdentity("a" * 16, 2)
@@ -152,6 +153,23 @@ async def test_end_of_a_run_is_told_and_its_beginning_is_not(bench: Bench, feed:
         "run": run.id, "action": action.id, "rule": action.rule, "agent": "claude-code", "state": "done"
     }  # fmt: skip
     assert end.id == f"evt-run-{run.id}"
+
+
+@pytest.mark.parametrize(
+    ("approves", "is_told"), [({"*"}, True), ({"inbox"}, True), ({"project:shop"}, False), (set(), False)]
+)
+async def test_rule_that_asks_is_told_to_those_who_may_answer_it(
+    bench: Bench, feed: EventSubscriptions, approves: set[str], *, is_told: bool
+) -> None:
+    """And a rule that asks nothing is told to nobody."""
+    message = (await bench.intake.accept([from_teams("fix it")]))[0].message
+    verdicts = [verdict(message, name, mode) for name, mode in (("asks", Mode.CONFIRM), ("tells", Mode.NOTIFY))]
+    await settle(bench.store, bench.clock, verdicts)
+    audience = replace(AUDIENCE, approves=frozenset(map(Mailbox, approves)))
+    page = await all_after(feed, APPROVAL_WAITING, audience=audience)
+    (action,) = [each for each in await bench.store.actions.list() if each.rule == "asks"]
+    found = [(each.facts["approval"], each.facts["rule"], each.facts["message_id"]) for _, each in page.occurrences]
+    assert found == ([(action.id, "asks", message.id)] if is_told else [])
 
 
 async def test_answer_of_another_is_told_and_ones_own_is_not(bench: Bench, feed: EventSubscriptions) -> None:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
 import pytest
+from mcp import Client
 from mcp.client.extension import ClientExtension, NotificationBinding
+from mcp.shared.exceptions import MCPError
 from mcp_types import NotificationParams, Request, Result
 
 from harken.surfaces.mcp.events import EXTENSION
 from harken.verbs.table import TOOLS
+from tests.hooks.rig import DaemonFixture
+from tests.hooks.test_approvals import AskingHost, asked, one
 from tests.loss.rig import WAIT_SECONDS, until
 from tests.remote.rig import Mode, PublicDaemon, block, tool
 
 ERAS = pytest.mark.parametrize(("mode", "protocol"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])
+
+WAITING: Final = "approval.waiting"
 
 
 async def state_of(public: PublicDaemon, message: str, consumer: str = "elsewhere") -> str:
@@ -148,6 +154,12 @@ class AnyParams(NotificationParams, extra="allow"):
     """Whatever the server says."""
 
 
+async def events(client: Client, what: str, **params: object) -> dict[str, Any]:
+    """Ask for events; return the answer."""
+    asked = Request[dict[str, object], str](method=f"events/{what}", params=params)
+    return (await client.session.send_request(asked, AnyResult)).model_dump()
+
+
 @ERAS
 async def test_events_are_polled_and_pushed(public: PublicDaemon, mode: Mode, protocol: str) -> None:
     """As on stdio: a cursor, a page, and a stream that tells at once."""
@@ -169,11 +181,7 @@ async def test_events_are_polled_and_pushed(public: PublicDaemon, mode: Mode, pr
 
     with anyio.fail_after(WAIT_SECONDS * 2), to_test, heard:
         async with public.agent(secret, mode, extensions=[Events()]) as client, anyio.create_task_group() as tasks:
-
-            async def ask(what: str, **params: object) -> dict[str, Any]:
-                asked = Request[dict[str, object], str](method=f"events/{what}", params=params)
-                return (await client.session.send_request(asked, AnyResult)).model_dump()
-
+            ask = partial(events, client)
             cursor = (await ask("poll", name="message.received"))["cursor"]
             first = await send(public, "first")
             page = await ask("poll", name="message.received", cursor=cursor)
@@ -184,3 +192,38 @@ async def test_events_are_polled_and_pushed(public: PublicDaemon, mode: Mode, pr
             what, said = await heard.receive()
             assert (what, said["data"]["message_id"]) == ("event", second)
             tasks.cancel_scope.cancel()
+
+
+@ERAS
+async def test_who_may_approve_is_told_what_waits_for_it(public: PublicDaemon, mode: Mode, protocol: str) -> None:
+    """What a host asks is in no mailbox, so it is for tokens of every one; what it would do is read by the verb."""
+    del protocol
+    secrets = {
+        "all": public.token("all", may=["read", "approve"], mailboxes=["*"]),
+        "inbox": public.token("inbox", may=["read", "approve"]),
+        "reader": public.token("reader", may=["read"], mailboxes=["*"]),
+    }
+    told = dict[str, list[dict[str, Any]]]()
+    rig = DaemonFixture(public.main.served)
+    with anyio.fail_after(WAIT_SECONDS * 2):
+        async with public.agent(secrets["all"], mode) as every, public.agent(secrets["inbox"], mode) as some:
+            clients = {"all": every, "inbox": some}
+            for client in clients.values():
+                assert WAITING in [each["name"] for each in (await events(client, "list"))["events"]]
+            cursors = {name: (await events(it, "poll", name=WAITING))["cursor"] for name, it in clients.items()}
+            with await anyio.to_thread.run_sync(AskingHost, rig, asked("make test")):
+                approval = await anyio.to_thread.run_sync(one, rig)
+            for name, client in clients.items():
+                told[name] = (await events(client, "poll", name=WAITING, cursor=cursors[name]))["events"]
+        async with public.agent(secrets["reader"], mode) as reader:
+            assert WAITING not in [each["name"] for each in (await events(reader, "list"))["events"]]
+            with pytest.raises(MCPError, match="may not approve"):
+                await events(reader, "poll", name=WAITING)
+    (found,) = told["all"]
+    assert (found["data"]["approval"], found["data"]["host"], found["data"]["tool"]) == (
+        approval["id"],
+        "opencode",
+        "bash",
+    )
+    assert "make test" not in str(found)
+    assert told["inbox"] == []

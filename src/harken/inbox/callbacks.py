@@ -209,7 +209,11 @@ async def audience_of(store: Store, token: Token) -> EventAudience:
     if mailboxes is None:
         mailboxes = {INBOX, *(place.mailbox for place in await store.deliveries.consumers() if place.consumer == WATCH)}
     return EventAudience(
-        mailboxes=frozenset(mailboxes), consumer=holder.consumer, session=holder.session, sender=holder.sender.id
+        mailboxes=frozenset(mailboxes),
+        approves=holder.approves,
+        consumer=holder.consumer,
+        session=holder.session,
+        sender=holder.sender.id,
     )
 
 

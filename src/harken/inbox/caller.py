@@ -139,6 +139,13 @@ class Caller:
         """Whether its token lets it do a verb; without a token the use case decides."""
         return self.scope is None or lets(self.scope, verb, needs)
 
+    @property
+    def approves(self) -> frozenset[Mailbox]:
+        """The mailboxes of a token for which it may say yes or no; without a token none."""
+        if self.scope is None or not self.may("approve", Grant.APPROVE):
+            return frozenset()
+        return frozenset(self.scope.mailboxes)
+
     def doing(self, verb: str, needs: Grant) -> Caller:
         """Return the caller as it does a verb; refuses one that its token does not let it do."""
         if self.scope is None:

@@ -24,9 +24,10 @@ from typing import Annotated, Any, Final, Literal, Protocol, TypeAlias
 import anyio
 import msgspec
 
-from harken.automation import RunState
+from harken.automation import Mode, RunState
 from harken.clock import Clock
 from harken.errors import UserError
+from harken.inbox.caller import EVERY_MAILBOX
 from harken.inbox.ticker import Ticker
 from harken.model import LOCAL, Consumer, Mailbox, Message, MessageId, SessionKey
 from harken.rules.match import patterns_of
@@ -35,7 +36,7 @@ from harken.store.contract.events import RECOVERY, Event
 from harken.store.contract.health import StoreIdentity
 
 RECEIVED, ANSWERED, QUESTION = "message.received", "message.answered", "question.open"
-RUN_FINISHED, SESSION_WAITING = "run.finished", "session.waiting"
+RUN_FINISHED, SESSION_WAITING, APPROVAL_WAITING = "run.finished", "session.waiting", "approval.waiting"
 
 ID_PREFIX: Final = "evt-"  # of the ids of events
 MAX_FILTER_CHARS: Final = 200
@@ -94,7 +95,14 @@ class SessionFilter(_Filter, frozen=True, kw_only=True):
     agent: Annotated[_Words, msgspec.Meta(description="Only of the agent with this name.")] = ""
 
 
-EventFilter: TypeAlias = MessageFilter | AnswerFilter | RunFilter | SessionFilter
+class ApprovalFilter(_Filter, frozen=True, kw_only=True):
+    """Which questions for a yes or no a subscriber wants to hear of."""
+
+    host: Annotated[_Words, msgspec.Meta(description="Only what this agent program asks.")] = ""
+    rule: Annotated[_Words, msgspec.Meta(description=_RULE)] = ""
+
+
+EventFilter: TypeAlias = MessageFilter | AnswerFilter | RunFilter | SessionFilter | ApprovalFilter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +118,10 @@ class EventOccurrence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventAudience:
-    """Who is told: what it may read, and by which names it speaks."""
+    """Who is told: what it may read, for which mailboxes it may say yes or no, and by which names it speaks."""
 
     mailboxes: frozenset[Mailbox]
+    approves: frozenset[Mailbox] = frozenset()
     consumer: Consumer
     session: SessionKey
     sender: str
@@ -127,9 +136,10 @@ class EventType:
     """
 
     name: str
-    kind: str
+    kinds: tuple[str, ...]
     wanted: type[EventFilter]
     is_about_message: bool = True  # which has to be there still, for the event to be told
+    is_for_approvers: bool = False
 
     def parse(self, arguments: object) -> EventFilter:
         """Return the filter that a subscriber gives; raises `UserError` with what is wrong with it."""
@@ -150,11 +160,14 @@ EVENT_TYPES: Final[Mapping[str, EventType]] = MappingProxyType(
     {
         each.name: each
         for each in (
-            EventType(RECEIVED, "received", MessageFilter),
-            EventType(ANSWERED, "answered", AnswerFilter),
-            EventType(QUESTION, "received", MessageFilter),
-            EventType(RUN_FINISHED, "run", RunFilter),
-            EventType(SESSION_WAITING, "session", SessionFilter, is_about_message=False),
+            EventType(RECEIVED, ("received",), MessageFilter),
+            EventType(ANSWERED, ("answered",), AnswerFilter),
+            EventType(QUESTION, ("received",), MessageFilter),
+            EventType(RUN_FINISHED, ("run",), RunFilter),
+            EventType(
+                APPROVAL_WAITING, ("approval", "judged"), ApprovalFilter, is_about_message=False, is_for_approvers=True
+            ),
+            EventType(SESSION_WAITING, ("session",), SessionFilter, is_about_message=False),
         )
     }
 )
@@ -219,7 +232,10 @@ def occurrence(
     event: Event, wanted: Subscription, audience: EventAudience, message: Message | None
 ) -> EventOccurrence | None:
     """Return what a row of the journal is to a subscriber; None when it does not concern it."""
-    if message is None:
+    if wanted.type.name == APPROVAL_WAITING:
+        found = _asked(event, wanted.filter, audience, message)
+        message = None  # a token may say yes or no where it reads nothing
+    elif message is None:
         found = _waiting(event, wanted.filter, audience)
     elif message.mailbox not in audience.mailboxes or wanted.filter.mailbox not in ("", message.mailbox):
         return None
@@ -283,6 +299,21 @@ def _waiting(event: Event, wanted: EventFilter, audience: EventAudience) -> _Fou
         return None
     facts = {each: data[each] for each in ("session", "agent", "consumer", "host")}
     return f"waiting-{event.n}", {**facts, "mailboxes": shared}
+
+
+def _asked(event: Event, wanted: EventFilter, audience: EventAudience, message: Message | None) -> _Found:
+    """Return what waits for a yes or no: of a host, for those who approve everything; of a rule, by its message."""
+    data, is_host = event.data, event.kind == "approval"
+    is_new = data["change"] == "asked" if is_host else data["action"] and data["mode"] == Mode.CONFIRM.value
+    mailbox = message.mailbox if message is not None else None
+    is_theirs = EVERY_MAILBOX in audience.approves or (not is_host and mailbox in audience.approves)
+    if not is_new or not is_theirs or not isinstance(wanted, ApprovalFilter):
+        return None
+    host, rule = str(data.get("host", "")), str(data.get("rule", ""))
+    if wanted.mailbox not in ("", mailbox) or wanted.host not in ("", host) or wanted.rule not in ("", rule):
+        return None
+    facts = {each: str(data.get(each, "")) for each in ("host", "tool", "session", "rule", "message_id")}
+    return f"approval-{event.n}", {"approval": data["approval" if is_host else "action"], **facts}
 
 
 _FOUND: Final[Mapping[str, Callable[[Event, EventFilter, EventAudience, Message], _Found]]] = MappingProxyType(
@@ -467,7 +498,7 @@ class EventSubscriptions:
         self, event: Event, wanted: Subscription, audience: EventAudience, messages: Mapping[MessageId, Message]
     ) -> tuple[bool, EventOccurrence | None]:
         """Return whether something cannot be told any more, and what can."""
-        if event.kind != wanted.type.kind:
+        if event.kind not in wanted.type.kinds:
             return False, None
         message = event.message or messages.get(_about(event))
         if message is None and wanted.type.is_about_message:
@@ -478,7 +509,7 @@ class EventSubscriptions:
         return False, told
 
     async def _messages(self, events: Sequence[Event], wanted: Subscription) -> Mapping[MessageId, Message]:
-        ids = [_about(each) for each in events if each.kind == wanted.type.kind and each.message is None]
+        ids = [_about(each) for each in events if each.kind in wanted.type.kinds and each.message is None]
         named = [each for each in dict.fromkeys(ids) if each]
         return await self._store.messages.get_many(named) if named else {}
 

@@ -38,6 +38,7 @@ from harken.inbox.callbacks import (
 from harken.inbox.caller import Caller, Role
 from harken.inbox.subscriptions import (
     ANSWERED,
+    APPROVAL_WAITING,
     EVENT_TYPES,
     MAX_CURSOR_CHARS,
     QUESTION,
@@ -156,6 +157,10 @@ _DESCRIPTIONS: Final[Mapping[str, tuple[str, Sequence[str]]]] = MappingProxyType
             "A run of a rule ended. The data says which, and about which message.",
             (*_MESSAGE, "run", "action", "rule", "agent", "state"),
         ),
+        APPROVAL_WAITING: (
+            "An agent asks before it uses a tool, or a rule before it starts a run; look at it, and answer by a verb.",
+            ("approval", "host", "tool", "session", "rule", "message_id"),
+        ),
         SESSION_WAITING: (
             "Another agent that reads one of your mailboxes ended its turn, or waits for messages.",
             ("session", "agent", "consumer", "host", "mailboxes"),
@@ -164,8 +169,8 @@ _DESCRIPTIONS: Final[Mapping[str, tuple[str, Sequence[str]]]] = MappingProxyType
 )
 
 
-def listed(*, has_webhooks: bool = False) -> list[Json]:
-    """Return what can be subscribed to. What is posted is about a message: all else is over when it is told."""
+def listed(*, has_webhooks: bool = False, is_approver: bool = False) -> list[Json]:
+    """Return what a client can subscribe to. What is posted is about a message: all else is over when it is told."""
     return [
         {
             "name": name,
@@ -179,6 +184,7 @@ def listed(*, has_webhooks: bool = False) -> list[Json]:
             },
         }
         for name, (description, fields) in _DESCRIPTIONS.items()
+        if is_approver or not EVENT_TYPES[name].is_for_approvers
     ]
 
 
@@ -204,6 +210,7 @@ class EventServer:
         self._resent = set(resent)
         self._callbacks = callbacks
         self._holder = holder
+        self._approves = holder.approves if holder is not None else frozenset[Mailbox]()
         self._heartbeat_seconds = heartbeat_seconds
         self._streams = 0
         self._polls = 0  # that are not answered yet
@@ -221,7 +228,10 @@ class EventServer:
         await self._enter(context)
         if _read(context, _ListParams).cursor is not None:
             raise MCPError(types.INVALID_PARAMS, "There is no such page: everything is on the first one.")
-        return {"resultType": "complete", "events": listed(has_webhooks=self._callbacks is not None)}
+        return {
+            "resultType": "complete",
+            "events": listed(has_webhooks=self._callbacks is not None, is_approver=bool(self._approves)),
+        }
 
     async def _subscribe(self, context: Context, _params: object) -> Json:
         await self._enter(context)
@@ -406,8 +416,14 @@ class EventServer:
         if named and Mailbox(named) not in mailboxes:
             raise self._forbidden(context, f"You do not read {named[:80]!r}; you read {', '.join(session.mailboxes)}.")
         caller = Caller(role=Role.AGENT, consumer=session.consumer, session=session.key)
+        if wanted.type.is_for_approvers and not self._approves:
+            raise self._forbidden(context, "You may not approve. Your user can let a token: --may read,approve.")
         return EventAudience(
-            mailboxes=mailboxes, consumer=session.consumer, session=session.key, sender=caller.sender.id
+            mailboxes=mailboxes,
+            approves=self._approves,
+            consumer=session.consumer,
+            session=session.key,
+            sender=caller.sender.id,
         )
 
     def _forbidden(self, context: Context, text: str) -> MCPError:
