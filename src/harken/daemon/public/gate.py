@@ -27,7 +27,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from harken.clock import Clock
-from harken.daemon.public.listener import WRONG_SECONDS, Slowdown, plain_address
+from harken.daemon.public.listener import WRONG_SECONDS, Slowdown, plain_address, without_port
 from harken.errors import Forbidden, HarkenError, Unavailable
 from harken.inbox.access import AGENT_TOKEN, Tokens, holder_of
 from harken.inbox.caller import Caller
@@ -287,7 +287,7 @@ def address_of(scope: Scope, proxies: Collection[str]) -> str:
     if address not in proxies:
         return address
     forwarded = Headers(scope=scope).get("x-forwarded-for", "")
-    named = [each.strip() for each in forwarded.split(",") if each.strip()]
+    named = [without_port(each.strip()) for each in forwarded.split(",") if each.strip()]
     return next((each[:64] for each in reversed(named) if each not in proxies), address)
 
 

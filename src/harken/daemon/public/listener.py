@@ -63,6 +63,15 @@ def plain_address(address: str) -> str:
     return str(mapped or found)
 
 
+def without_port(named: str) -> str:
+    """Return the address that a proxy names, with or without a port: as `192.0.2.1:80`, or `[2001:db8::1]:80`."""
+    if named.startswith("["):
+        named = named[1:].partition("]")[0]
+    elif named.count(":") == 1:
+        named = named.partition(":")[0]
+    return plain_address(named)
+
+
 def counted_address(address: str) -> str:
     """Return what stands for all addresses of one customer: with IPv6, a network of 2^64."""
     try:

@@ -195,7 +195,7 @@ async def _arguments(request: Request) -> object:
     data = await request.body()
     try:
         arguments: object = msgspec.json.decode(data or b"{}")
-    except (msgspec.DecodeError, RecursionError) as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise UserError("The body is not JSON.", "Send the arguments as a JSON object.") from exc
     if not isinstance(arguments, dict):
         raise UserError("The body is not a JSON object.", "Send the arguments as a JSON object.")

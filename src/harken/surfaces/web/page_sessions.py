@@ -191,7 +191,7 @@ class PageSessions:
     def _read(self) -> Sequence[PageSession]:
         try:
             found = msgspec.json.decode(self._file.read_bytes(), type=_SessionFile)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return []
         if found.token != self._mark():
             return []
