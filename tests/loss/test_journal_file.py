@@ -135,6 +135,27 @@ async def test_file_that_somebody_touched_is_written_again(tmp_path: Path, lose:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("lose", [moved, deleted, cut, emptied, folder_deleted])
+async def test_file_that_was_touched_before_the_next_look_is_written_again(
+    tmp_path: Path, lose: Callable[[Path], None]
+) -> None:
+    """The name of the file is looked at a few times a second, not for each line; what is cut off is seen at once."""
+    journal = Journal(tmp_path / "journal", look_seconds=3600)
+    (tmp_path / "journal").mkdir()
+    await journal.recover(MadeEvents([]))
+    rows = MadeEvents([event(number) for number in range(1, 7)])
+    journal.observe(rows.rows[:3])
+    (file,) = (tmp_path / "journal").iterdir()
+    lose(file)
+    journal.observe(rows.rows[3:5])
+    journal.observe(rows.rows[5:])
+    while await journal.catch_up(rows) or journal.problem:
+        pass
+    assert [line["n"] for line in journal_lines(tmp_path)] == [1, 2, 3, 4, 5, 6]
+    journal.close()
+
+
+@pytest.mark.anyio
 async def test_file_that_goes_while_nothing_happens_is_missed(tmp_path: Path) -> None:
     """The next event may be a day away, and the database may go before."""
     journal = Journal(tmp_path / "journal")

@@ -107,6 +107,8 @@ _log = logging.getLogger("harken.daemon")
 MODULE: Final = "harken.surfaces.mcp.connection"
 # Whoever started the daemon asks it something first; that is not to be slowed down.
 QUIET_SECONDS: Final = 3.0
+# How long lines may go to a journal file that was moved away. They are written again where it was.
+JOURNAL_LOOK_SECONDS: Final = 0.25
 
 
 class Sdk:
@@ -391,9 +393,9 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
 
 @asynccontextmanager
 async def _composed(home: Home, settings: Settings, stored: HomeStore) -> AsyncIterator[Daemon]:
-    counters, clock = EventCounters(), stored.clock
+    counters, clock, bells, ticker = EventCounters(), stored.clock, Bells(home.bells_dir), Ticker()
     sources = SourceSet(settings, home, clock, os.environ, counters)
-    journal, bells, ticker = Journal(home.journal_dir, is_shared=stored.is_shared), Bells(home.bells_dir), Ticker()
+    journal = Journal(home.journal_dir, is_shared=stored.is_shared, look_seconds=JOURNAL_LOOK_SECONDS)
     observe = _after_commit(journal, ticker, counters, bells)
     async with stored.open(journal, after_commit=observe, before_commit=bells.before_commit) as store:
         await upkeep.end_passing_leases(store.deliveries)

@@ -1,7 +1,7 @@
 """What the daemon can be measured by: every family is declared here, and gathered when a client asks.
 
 Labels are bounded: configured sources, surfaces, states and hosts, never senders, channels or mailboxes. Counters begin
-with the daemon: they are told every event in the store's writing thread and asked in the event loop, under a lock, and
+with the daemon: they are told every event by the store's writer and asked in the event loop, under a lock, and
 remember a bounded number of messages, to know how long each took. Gauges are read from the store and the parts now.
 prometheus_client writes the text; the guard of HTTP decides who may ask.
 """

@@ -137,6 +137,7 @@ class EmbeddedStore:
             opener=self.opener,
             watched=[home.lock_file],
             reserve=reserve,
+            may_use_loop=True,
         ) as store:
             await _recover(journal, store, home, known)
             yield store

@@ -81,7 +81,7 @@ class Bells:
             return [name.rpartition(_AT)[0] for name in self._ringing if name.endswith(f"{_AT}{satellite}")]
 
     def before_commit(self, grown: Collection[Mailbox]) -> None:
-        """Ring for the hosts that read these mailboxes. Called in the writing thread, before the commit."""
+        """Ring for the hosts that read these mailboxes. Called by the writer of the store, before the commit."""
         self._announced = frozenset(host for mailbox in grown for host in self._hosts.get(mailbox, ()))
         for host in self._announced:
             self.ring(host)

@@ -232,7 +232,7 @@ class Ticker:
         return self._followers
 
     def publish(self, events: Sequence[Event]) -> None:
-        """Ring for what was just committed. Never raises and never waits: it runs in the writing thread."""
+        """Ring for what was just committed. Never raises or waits: it runs where the store writes, in any thread."""
         # Before looking for followers: one that comes now sees it by itself.
         self._newest = max(self._newest, events[-1].n)
         if self._followers and not self._is_due:

@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -63,10 +64,20 @@ def line(event: Event, written: Callable[[datetime], str] = timestamp, store: st
 
 
 class Journal:
-    """Appends lines to `folder/YYYY-MM-DD.jsonl`. `observe` runs in the store's writing thread."""
+    """Appends lines to `folder/YYYY-MM-DD.jsonl`. `observe` runs where the store writes, in any thread."""
 
-    def __init__(self, folder: Path, *, is_shared: bool = False, sync: Callable[[int], None] = os.fsync) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        is_shared: bool = False,
+        look_seconds: float = 0.0,
+        sync: Callable[[int], None] = os.fsync,
+    ) -> None:
+        """`look_seconds`: so long its name is taken to lead to the file that it led to."""
         self._folder = folder
+        self._look_seconds = look_seconds
+        self._looked_at = 0.0
         self._sync = sync
         self._is_synced = True
         self._store = ""
@@ -196,18 +207,18 @@ class Journal:
             self._problem = ""
 
     def _append(self, day: str, data: bytes) -> None:
-        size = os.fstat(self._file).st_size
+        size = self._end
         # Whole lines of a write that failed half-way would be written a second time: the file is cut back first.
         self._cut = day, size
         self._is_synced = False
+        self._end += len(data)
         while data:
             data = data[os.write(self._file, data) :]
         self._cut = None
-        self._end = os.fstat(self._file).st_size
 
     def _open_file(self, day: str) -> None:
         if day == self._day and self._file >= 0:
-            self._refuse_touched()
+            self._refuse_touched(is_sure=time.monotonic() >= self._looked_at + self._look_seconds)
             return
         path = self._folder / f"{day}.jsonl"
         self._close_file()
@@ -229,9 +240,17 @@ class Journal:
                 self._close_file()
                 self._report(exc)
 
-    def _refuse_touched(self) -> None:
-        """Raise `OSError` when the open file is not as we left it, and let the end of the journal be found anew."""
-        if self._file < 0 or (_is_same_file(self._path, self._file) and os.fstat(self._file).st_size == self._end):
+    def _refuse_touched(self, *, is_sure: bool = True) -> None:
+        """Raise `OSError` when the open file is not as we left it, and let the end of the journal be found anew.
+
+        Unless it is to be sure, its name is not looked at: lines that are written to a file which was moved away are
+        written again, but those that were cut off would not be missed once another follows them.
+        """
+        if self._file < 0:
+            return
+        if is_sure:
+            self._looked_at = time.monotonic()
+        if os.fstat(self._file).st_size == self._end and not (is_sure and not _is_same_file(self._path, self._file)):
             return
         # Lines may be gone that were there: which ones, the files and the store say together.
         self._is_found, self._cut = False, None

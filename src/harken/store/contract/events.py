@@ -33,13 +33,14 @@ class Event:
 
 
 BeforeCommit = Callable[[Collection[Mailbox]], None]
-"""Called in the writing thread before each commit with the mailboxes that grow by it. It must be quick and not raise.
+"""Called where the store writes, in any thread, before each commit with the mailboxes that grow by it.
 
-What it announces may not come true, when the commit fails; but nothing is committed that it has not announced.
+It must be quick and not raise. What it announces may not come true, when the commit fails; but nothing is committed
+that it has not announced.
 """
 
 AfterCommit = Callable[[Sequence[Event]], None]
-"""Called in the writing thread after each commit with its events, in order. It must not raise."""
+"""Called where the store writes, in any thread, after each commit with its events, in order. It must not raise."""
 
 
 class EventStore(Protocol):

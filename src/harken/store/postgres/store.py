@@ -109,6 +109,7 @@ class PostgresDatabase:
     """The writing connection of one daemon. A transaction begins with the lock that all writers of the store take."""
 
     errors: type[Exception] = psycopg.Error
+    may_use_loop = False  # the server may be far away, and another daemon may have the lock
 
     def __init__(
         self,

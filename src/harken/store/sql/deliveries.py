@@ -67,6 +67,8 @@ from harken.store.sql.transaction import (
 from harken.store.sql.writer import Writer
 
 _MANY_UNREAD = 100_000
+MAX_QUICK = 8
+"""So many deliveries are proven quickly."""
 ABOVE = """
 SELECT count(*) FILTER (WHERE state <> 'offered'), count(*) FILTER (WHERE state = 'offered' AND lease_until > ?)
 FROM deliveries WHERE consumer = ? AND mailbox = ? AND seq > ?
@@ -475,7 +477,10 @@ class SqlDeliveries:
         self, deliveries: Collection[DeliveryId], evidence: str, *, consumer: Consumer | None = None
     ) -> list[Delivery]:
         """Move offered deliveries to seen."""
-        return await self._writer.run(lambda tx: prove(tx, deliveries, evidence, consumer), is_durable=False)
+        is_quick = len(deliveries) <= MAX_QUICK
+        return await self._writer.run(
+            lambda tx: prove(tx, deliveries, evidence, consumer), is_durable=False, is_quick=is_quick
+        )
 
     async def acknowledge(self, reader: Reader, messages: Collection[MessageId], evidence: str) -> list[Delivery]:
         """Mark messages seen for a consumer."""

@@ -102,6 +102,10 @@ class TextIndex(Protocol):
         ...
 
 
+MAX_QUICK, MAX_QUICK_CHARS = 8, 64_000
+"""So many messages with so much text are stored quickly."""
+
+
 @dataclass(frozen=True, slots=True)
 class AppendRequest:
     """What one caller wants to have stored."""
@@ -338,7 +342,8 @@ class SqlMessages:
         self, messages: Sequence[NewMessage], checkpoint: Checkpoint | None = None, *, dropped: int = 0
     ) -> list[AppendResult]:
         """Store messages and the checkpoint that follows them."""
-        return await self._writer.run_together(append, AppendRequest(messages, checkpoint, dropped))
+        is_quick = len(messages) <= MAX_QUICK and sum(len(each.text) for each in messages) <= MAX_QUICK_CHARS
+        return await self._writer.run_together(append, AppendRequest(messages, checkpoint, dropped), is_quick=is_quick)
 
     async def get(self, ref: str) -> Message:
         """Return a message by reference."""

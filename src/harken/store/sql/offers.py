@@ -3,7 +3,7 @@
 A reader that found nothing leaves its offer in `WaitingReaders`. When a later transaction lets a mailbox grow, the
 offer is made inside it, so a waiting agent costs no second commit and no second trip through the writer. Mostly it is
 made from the very messages that the transaction stored (`FreshMail`), without a look at the database for each reader.
-That registry belongs to the writing thread, and follows its transactions: what was begun or served in one that fails is
+That registry belongs to the writer, and follows its transactions: what was begun or served in one that fails is
 as it was before. What becomes of an offer is in `deliveries`.
 """
 

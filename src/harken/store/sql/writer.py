@@ -1,9 +1,12 @@
-"""The one thread that writes, committing what arrived meanwhile together (group commit).
+"""The one writer, committing what arrived meanwhile together (group commit).
 
-A job is a function over a `Transaction`. Jobs that wait when the thread is free share one commit, and so one
+A job is a function over a `Transaction`. Jobs that wait when the writer is free share one commit, and so one
 fsync; each still succeeds or fails on its own, behind a savepoint. Those of one kind also share their statements. After
 the commit `AfterCommit` gets the events and only then the callers their results: that order is the contract of
 `store/contract`.
+
+It writes in a thread of its own. Where the disk is quick that detour costs more than the disk: then quick jobs are
+committed in the event loop, those that one turn of it brought together, as long as the thread has nothing to do.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import asyncio
 import logging
 import queue
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -37,10 +42,15 @@ _log = logging.getLogger("harken.store")
 
 MAX_BATCH = 256
 RETRY_SECONDS = 1.0
+MAX_IN_LOOP = 64
+"""How many jobs are committed in the event loop together."""
+QUICK_SECONDS = 0.001
+"""A disk that makes commits durable within this time, mostly, may hold up the event loop for it."""
+COMMITS_TIMED = 15
 
 
 class Database(Protocol):
-    """What a backend has for the one thread that writes: its connection, and how a transaction begins and ends."""
+    """What a backend has for the one writer: its connection, and how a transaction begins and ends."""
 
     @property
     def connection(self) -> SqlConnection:
@@ -50,6 +60,11 @@ class Database(Protocol):
     @property
     def errors(self) -> type[Exception]:
         """What the driver raises."""
+        ...
+
+    @property
+    def may_use_loop(self) -> bool:
+        """Whether quick jobs may be committed in the event loop, as long as the disk is quick."""
         ...
 
     def begin(self, *, is_durable: bool) -> int | None:
@@ -81,7 +96,7 @@ class Database(Protocol):
 
 
 class CommitService(Protocol):
-    """What is served in every transaction after its jobs: readers that wait. It belongs to the writing thread."""
+    """What is served in every transaction after its jobs: readers that wait. It belongs to the writer."""
 
     @property
     def unserved(self) -> Collection[Mailbox]:
@@ -111,6 +126,7 @@ class _Job(Generic[T]):
     future: asyncio.Future[T]
     is_durable: bool
     needs_room: bool = True
+    is_quick: bool = False
     together: Together[Any, T] | None = None
     wanted: object = None
     leases: tuple[Lease, ...] = ()  # it is written under these
@@ -141,6 +157,19 @@ class LocalChanges:
                 wake(grown)
 
 
+class CommitTimes:
+    """How long the disk took for the last commits that it made durable."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque(maxlen=COMMITS_TIMED)
+        self.are_short = True  # until it is known
+
+    def note(self, seconds: float) -> None:
+        """Take in how long one took."""
+        self._times.append(seconds)
+        self.are_short = sorted(self._times)[len(self._times) // 2] <= QUICK_SECONDS
+
+
 class Writer:
     """Owns the writing connection, for the running event loop. `start` and `join` bracket its life."""
 
@@ -169,6 +198,11 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="harken-writer", daemon=True)
         self._loop = asyncio.get_running_loop()
         self._is_stopped = False
+        self._times = CommitTimes()
+        self._writing = threading.Lock()  # held by the thread or the loop, whichever has the connection
+        self._turn: list[_Job[Any]] = []  # what this turn of the loop brought
+        self._in_thread = 0  # how many jobs the thread has, or has finished without the loop knowing it yet
+        self._is_in_loop = False  # the loop writes now
 
     def start(self) -> None:
         """Begin to take jobs."""
@@ -177,6 +211,7 @@ class Writer:
     def refuse(self) -> None:
         """Take no more jobs; those that were taken are finished. Call it in the loop, so that none slips in after."""
         self._is_stopped = True
+        self._give_to_thread()
         self._jobs.put(None)
 
     def join(self) -> None:
@@ -185,48 +220,94 @@ class Writer:
         self._database.close()
 
     async def run(
-        self, job: Callable[[Transaction], T], *, is_durable: bool = True, needs_room: bool | None = None
+        self,
+        job: Callable[[Transaction], T],
+        *,
+        is_durable: bool = True,
+        needs_room: bool | None = None,
+        is_quick: bool = False,
     ) -> T:
         """Run a job in a transaction and return its result once that is committed.
 
         A durable job survives a power cut; any other survives a crash of the process, and is safe from a power cut as
         soon as a durable one follows. It saves the fsync where losing the write only means doing it again. On a full
-        disk only what does not need room is still written, into the reserve: what is not durable, by default.
+        disk only what does not need room is still written, into the reserve: what is not durable, by default. A quick
+        job does little, however much is stored: the event loop may wait for it.
         Cancelling the caller does not undo the job: a caller that can be cancelled and cares must shield.
         """
         is_big = is_durable if needs_room is None else needs_room
-        return await self._submit(_Job(job, self._loop.create_future(), is_durable, is_big, leases=_leases_of_task()))
+        future, leases = self._loop.create_future(), _leases_of_task()
+        return await self._submit(_Job(job, future, is_durable, is_big, is_quick, leases=leases))
 
-    async def run_together(self, run: Together[A, T], wanted: A) -> T:
+    async def run_together(self, run: Together[A, T], wanted: A, *, is_quick: bool = False) -> T:
         """Like `run`, durable, for many callers that want the same kind of thing: those that meet are run as one.
 
         When it fails for several, each of them is run alone, so that it fails only for those who caused it.
         """
         alone = partial(_run_for_one, run, wanted)
         future, leases = self._loop.create_future(), _leases_of_task()
-        return await self._submit(_Job(alone, future, is_durable=True, together=run, wanted=wanted, leases=leases))
+        return await self._submit(
+            _Job(alone, future, is_durable=True, is_quick=is_quick, together=run, wanted=wanted, leases=leases)
+        )
 
     def hear(self, grown: Collection[Mailbox]) -> None:
         """Serve readers that wait for mailboxes which another daemon let grow. Call it in the loop."""
         if not self._is_stopped and self._service.hear(grown):
-            self._jobs.put(_Job(_nothing, self._loop.create_future(), is_durable=False))
+            self._serve_later()
 
     def _submit(self, job: _Job[T]) -> asyncio.Future[T]:
         # asyncio rather than anyio: anyio has no way to complete something from a foreign thread without
         # blocking that thread until the loop has run it.
         if self._is_stopped:
             raise Unavailable("The store is closed.", "Start Harken again: harken up.")
-        self._jobs.put(job)
+        self._turn.append(job)
+        if not (self._database.may_use_loop and job.is_quick):
+            self._give_to_thread()
+        elif len(self._turn) == 1:
+            self._loop.call_soon(self._end_turn)
         return job.future
+
+    def _serve_later(self) -> None:
+        """Let the thread serve readers that are left."""
+        self._turn.append(_Job(_nothing, self._loop.create_future(), is_durable=False))
+        self._give_to_thread()
+
+    def _give_to_thread(self) -> None:
+        """Let the thread commit what this turn of the loop has brought so far."""
+        jobs, self._turn = self._turn, []
+        self._in_thread += len(jobs)
+        for job in jobs:
+            self._jobs.put(job)
+
+    def _end_turn(self) -> None:
+        """Commit what a turn of the loop brought: here, if that is quick and the thread has nothing to do."""
+        is_short = 0 < len(self._turn) <= MAX_IN_LOOP and self._times.are_short
+        has_room = self._reserve is None or not self._reserve.is_used
+        if not (is_short and has_room and not self._in_thread and self._writing.acquire(blocking=False)):
+            self._give_to_thread()
+            return
+        jobs, self._turn = self._turn, []
+        try:
+            self._is_in_loop = True
+            self._write(jobs)
+            is_left = bool(self._service.unserved)
+        finally:
+            self._is_in_loop = False
+            self._writing.release()
+        if is_left and not self._is_stopped:
+            self._serve_later()
 
     def _work(self) -> None:
         is_stopping, pause = False, 0.0
         while not is_stopping:
             # Readers that still have to be served do not wait for the next job, and do not hold it up either.
-            batch, is_stopping = self._next_batch(pause if self._service.unserved else None)
-            if batch or self._service.unserved:
-                # While nothing can be written (a full disk), trying without end would only burn a core.
-                pause = 0.0 if self._write(batch) else RETRY_SECONDS
+            with self._writing:
+                is_left = bool(self._service.unserved)
+            batch, is_stopping = self._next_batch(pause if is_left else None)
+            with self._writing:
+                if batch or self._service.unserved:
+                    # While nothing can be written (a full disk), trying without end would only burn a core.
+                    pause = 0.0 if self._write(batch) else RETRY_SECONDS
 
     def _next_batch(self, patience: float | None) -> tuple[list[_Job[Any]], bool]:
         """Return the jobs that are here or come within some seconds (None: wait), and whether they are the last."""
@@ -292,7 +373,10 @@ class Writer:
         self._run_all(batch, transaction)
         self._service.serve(transaction, is_alone=not batch)
         self._announce_growth(transaction.grown)
+        began = time.perf_counter()
         self._database.commit(transaction.grown)
+        if any(job.is_durable for job in batch):
+            self._times.note(time.perf_counter() - began)
         return transaction, self._service.commit()
 
     def _begin(self, batch: Sequence[_Job[Any]]) -> int | None:
@@ -365,9 +449,18 @@ class Writer:
     def _post(
         self, batch: Sequence[_Job[Any]], served: Sequence[Callable[[], None]], grown: Collection[Mailbox]
     ) -> None:
+        if self._is_in_loop:
+            self._settle(batch, served, grown)
+            return
         # When the loop is closed nobody is left to be told. What was committed is committed.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._settle, batch, served, grown)
+            self._loop.call_soon_threadsafe(self._settle_of_thread, batch, served, grown)
+
+    def _settle_of_thread(
+        self, batch: Sequence[_Job[Any]], served: Sequence[Callable[[], None]], grown: Collection[Mailbox]
+    ) -> None:
+        self._in_thread -= len(batch)
+        self._settle(batch, served, grown)
 
     def _settle(
         self, batch: Sequence[_Job[Any]], served: Sequence[Callable[[], None]], grown: Collection[Mailbox]

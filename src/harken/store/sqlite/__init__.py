@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file, one writer thread, readers in a pool.
+"""The embedded store: one SQLite file, one writer, readers in a pool.
 
 `store.py` opens it, `connection.py` has the file, its schema and its errors. The nouns, with their SQL, are in
 `store/sql`.

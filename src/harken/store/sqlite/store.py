@@ -56,8 +56,9 @@ class SqliteDatabase:
 
     errors: type[Exception] = sqlite3.Error
 
-    def __init__(self, connection: sqlite3.Connection, files: OpenFiles) -> None:
+    def __init__(self, connection: sqlite3.Connection, files: OpenFiles, *, may_use_loop: bool = False) -> None:
         self.connection = connection
+        self.may_use_loop = may_use_loop
         self._files = files
         self._is_synced = True
 
@@ -140,11 +141,13 @@ async def open_store(
     opener: Connect = connect,
     watched: Collection[Path] = (),
     reserve: DiskReserve | None = None,
+    may_use_loop: bool = False,
 ) -> AsyncIterator[SqlStore]:
     """Open the store at `path`, creating it when there is none; close it with every write finished.
 
     On a full disk, what agents are given is still written into the `reserve`, if there is one, and new mail is refused.
     Nothing is written any more when one of its files, or of those that are `watched`, is not the one that was opened.
+    Where it may use the event loop, quick jobs are committed there as long as the disk is quick.
     """
     changes = LocalChanges()
     with translated():
@@ -154,7 +157,7 @@ async def open_store(
         files.remember()
         waiting = WaitingReaders(withdraw)
         writer = Writer(
-            SqliteDatabase(connection, files),
+            SqliteDatabase(connection, files, may_use_loop=may_use_loop),
             clock,
             waiting,
             reserve=reserve,
