@@ -34,6 +34,7 @@ from harken.hosts.host import GENERIC
 from harken.inbox.access import TokenRequest, TokenState
 from harken.inbox.caller import Caller, DeliveryTime, Role
 from harken.inbox.channels import Channels
+from harken.inbox.results import HostedPart, HostedProgress, HostedState
 from harken.inbox.tasks import NewTask
 from harken.ingest.policy import IngestPolicy
 from harken.ingest.prepare import prepare
@@ -49,6 +50,8 @@ from harken.model import (
     Reader,
     Sender,
     SessionKey,
+    Task,
+    TaskId,
     approval_digest,
 )
 from harken.sessions.session import Note, Session
@@ -366,6 +369,34 @@ async def play_task_make(scene: Scene) -> None:
     folder.rmdir()
 
 
+class ExampleHosting:
+    """Hosts one task, whose agent has said a word."""
+
+    def __init__(self) -> None:
+        self._hosted: HostedProgress | None = None
+
+    async def start(self, _task: Task, agent: str) -> HostedProgress:
+        """Host it."""
+        tool = HostedPart(kind="tool", title="Edit app.py", status="completed", changes=[("app.py", "-one\n+two")])
+        parts = (HostedPart(kind="said", text="I change the field."), tool)
+        plan = [("Change the field", "in_progress")]
+        self._hosted = HostedProgress(agent=agent, state=HostedState.IDLE, parts=parts, plan=plan)
+        return self._hosted
+
+    async def stop(self, _task: TaskId) -> bool:
+        """No turn runs."""
+        return False
+
+    async def end(self, _task: TaskId) -> bool:
+        """End its agent."""
+        was_hosted, self._hosted = self._hosted is not None, None
+        return was_hosted
+
+    def progress(self, _task: TaskId) -> HostedProgress | None:
+        """Return how it stands."""
+        return self._hosted
+
+
 async def play_task_verbs(scene: Scene) -> None:
     """Run every verb of tasks once."""
     await scene.verb("task_id", title="Fix the login page")
@@ -380,7 +411,10 @@ async def play_task_verbs(scene: Scene) -> None:
     await scene.verb("inbox_status", task_id="backend")
     await scene.verb("check_inbox", task_id="backend")
     await scene.verb("task_list")
+    scene.daemon.tasks.be_hosted_by(ExampleHosting())
+    await scene.verb("task_host", task="backend", agent="gemini-cli")
     await scene.verb("task_show", task="backend")
+    await scene.verb("task_stop", task="backend", is_end=True)
     await scene.verb("task_unlink", task="fix-login-page", other="backend")
     await scene.verb("task_done", task="backend")
     await scene.verb("task_rm", task="backend")

@@ -61,6 +61,7 @@ NEEDS: Final[Mapping[Grant, Sequence[str]]] = MappingProxyType(
                 "task_new",
             ),
             *("task_make", "task_list", "task_show", "task_link", "task_unlink", "task_done", "task_rm"),
+            *("task_host", "task_stop"),
             *("channel_ack", "channel_clear", "channel_inject", "question_done", "conversations", "done", "snooze"),
             *("reopen", "unread", "needs", "put_away", "status", "outbox_retry", "export", "retention"),
             *("retention_run", "rules", "rules_reload", "rules_test", "rules_try", "rules_add", "rules_remove"),

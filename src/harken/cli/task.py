@@ -47,6 +47,7 @@ _agent = verb_option("task_make", "agent", metavar="HOST", shell_complete=comple
 @verb_option("task_make", "is_here")
 @verb_option("task_make", "id", metavar="ID")
 @verb_option("task_make", "is_trusted")
+@click.option("--hosted", "is_hosted", is_flag=True, help="Run its agent without a terminal; the page shows it.")
 def new(asked: Invocation, *, title: tuple[str, ...], **options: object) -> None:
     """Create a task with a worktree on a new branch, and a mailbox.
 
@@ -67,14 +68,29 @@ def new(asked: Invocation, *, title: tuple[str, ...], **options: object) -> None
 @_agent
 @click.option("--print", "is_printed", is_flag=True, help="Print the command instead of running it.")
 @click.option("--tmux", "is_tmux", is_flag=True, help="Run it in a new tmux window.")
-def start(asked: Invocation, *, name: str, extra: tuple[str, ...], agent: str, is_printed: bool, is_tmux: bool) -> None:
+@click.option("--hosted", "is_hosted", is_flag=True, help="Let the daemon run it, without a terminal.")
+def start(asked: Invocation, *, name: str, extra: tuple[str, ...], agent: str, **how: bool) -> None:
     """Start a task's agent in its folder; without a terminal, print the command.
 
-    ARGS go to the agent. If there is mail, the agent starts with it.
+    ARGS go to the agent. If there is mail, the agent starts with it. A hosted task is started by the daemon.
     """
-    from harken.cli.task_lifecycle import start_task
+    import msgspec
 
-    start_task(asked, name, extra, agent=agent, is_printed=is_printed, is_tmux=is_tmux)
+    from harken.cli.task_lifecycle import StartWay, start_task
+
+    start_task(asked, name, extra, agent=agent, way=msgspec.convert(how, StartWay))
+
+
+@verb_command("task_stop", "stop")
+@_task
+@verb_option("task_stop", "is_end")
+def stop(asked: Invocation, *, name: str, is_end: bool) -> None:
+    found = asked.ask("task_stop", task=name, is_end=is_end)
+    if asked.gave_json(found):
+        return
+    said = "ended, and the task is not hosted any more" if is_end else "stopped"
+    told = f"The agent of {found['id']} is {said}." if found["is_stopped"] else f"{found['id']} is in no turn."
+    asked.screen.line(one_line(told))
 
 
 @verb_command("task_list", "list")
@@ -142,7 +158,7 @@ def rm(asked: Invocation, *, name: str) -> None:
     remove_task(asked, name)
 
 
-for _verb in (new, start, list_tasks, show, link, unlink, done, rm):
+for _verb in (new, start, stop, list_tasks, show, link, unlink, done, rm):
     task.add_command(_verb)
 lists(task)
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -31,7 +32,7 @@ from harken.errors import Conflict, HarkenError, NotFound, UserError
 from harken.hosts.connect.plan import local_place
 from harken.hosts.connect.record import records
 from harken.hosts.host import names_of_marks
-from harken.hosts.registry import host_marks, host_name, host_names, interactive, short, title_of
+from harken.hosts.registry import host_marks, host_name, host_names, hosts, interactive, short, title_of
 from harken.workspaces.seeding import SeedReport, seed, unseed
 from harken.workspaces.tasks import (
     AgentCommand,
@@ -48,10 +49,21 @@ from harken.workspaces.tasks import (
 from harken.workspaces.worktree import Repository, SpotTaken, WorktreeSpot, add_worktree
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartWay:
+    """How a task is to be started."""
+
+    is_printed: bool = False
+    is_tmux: bool = False
+    is_hosted: bool = False
+
+
 def make_task(asked: Invocation, request: TaskRequest) -> None:
     """Make a task and say how to begin."""
     refuse_on_satellite(asked.home, "making a task with a folder")
     agent = host_name(request.agent) if request.agent else ""
+    if request.is_hosted and not agent:
+        raise UserError("Which agent is to be hosted?", f"Say --agent with one of: {', '.join(_hostable())}.")
     with asked.daemon() as daemon:
         name = request.id or daemon.ask("task_id", title=request.title)["id"]
         ground = find_ground(request, name)
@@ -71,6 +83,8 @@ def make_task(asked: Invocation, request: TaskRequest) -> None:
             _check_out(daemon, made["id"], ground.repository, ground.spot)
     seeded = seed_task(asked, made["id"], ground.folder, agent) if agent else SeedReport()
     notes = [*ground_notes(ground), *seeded.notes]
+    if request.is_hosted:
+        made = asked.ask("task_host", task=made["id"], agent=agent)
     if asked.gave_json({**as_json(made), "seeded": list(seeded.files), "notes": [*notes, *seeded.about]}):
         return
     screen = asked.screen
@@ -82,7 +96,25 @@ def make_task(asked: Invocation, request: TaskRequest) -> None:
         screen.text(f"{title_of(agent)} {state}: {names}. git leaves these files alone.")
     for note in notes:
         screen.text(note)
-    screen.text(f"Start it: harken task start {made['id']}")
+    if made["hosted"]:
+        _say_hosted(asked, made)
+    else:
+        screen.text(f"Start it: harken task start {made['id']}")
+
+
+def _hostable() -> list[str]:
+    return [name for name, host in hosts().items() if host.acp]
+
+
+def _say_hosted(asked: Invocation, task: Result) -> None:
+    """Say how the agent of a hosted task stands, and where it is seen."""
+    hosted, title = task["hosted"], title_of(task["hosted"]["agent"])
+    if hosted["state"] == "stopped":
+        note_to_person(f"{title} does not run: {hosted['problem']} Try again: harken task start {task['id']}")
+    elif hosted["state"] == "starting":
+        note_to_person(f"{title} is still starting. Look again: harken task show {task['id']}")
+    else:
+        asked.screen.text(f"{title} runs, hosted. Watch it: harken open, or harken task show {task['id']}")
 
 
 def seed_task(asked: Invocation, task: str, folder: Path, host: str) -> SeedReport:
@@ -105,12 +137,13 @@ def _check_out(daemon: DaemonClient, task: str, repository: Repository, spot: Wo
                 daemon.ask("task_rm", task=task)
 
 
-def start_task(
-    asked: Invocation, name: str, extra: Sequence[str], *, agent: str, is_printed: bool, is_tmux: bool
-) -> None:
+def start_task(asked: Invocation, name: str, extra: Sequence[str], *, agent: str, way: StartWay) -> None:
     """Start the agent of a task, or say how."""
     refuse_on_satellite(asked.home, "starting a task")
     task = asked.ask("task_show", task=name)
+    if way.is_hosted or (task["hosted"] and not way.is_printed and not way.is_tmux):
+        _start_hosted(asked, task, extra, agent)
+        return
     if task["state"] == "done":
         raise Conflict(f"Task {task['id']!r} is done.", 'Make another: harken task new "TITLE"')
     refuse_elsewhere(task)
@@ -118,12 +151,12 @@ def start_task(
         raise Conflict(f"The folder of task {task['id']!r} is missing: {task['dir']}", missing_hint(task))
     host = _host(asked, task, agent)
     command = command_of(task, host, extra)
-    is_run = not is_printed and (is_tmux or (not asked.as_json and sys.stdin.isatty() and sys.stdout.isatty()))
+    is_run = not way.is_printed and (way.is_tmux or (not asked.as_json and sys.stdin.isatty() and sys.stdout.isatty()))
     if is_run and not command.is_installed:
         fact = interactive(host)
         raise NotFound(f"{title_of(host)} is not installed.", f"Install it: {fact.install}. Or use --print.")
     seeded = seed_task(asked, task["id"], command.folder, host)
-    where = run_in_tmux(task["id"], command) if is_run and is_tmux else ""
+    where = run_in_tmux(task["id"], command) if is_run and way.is_tmux else ""
     if asked.as_json:
         told = {"task": as_json(task), "argv": list(command.argv), "command": command.line}
         asked.print_json(
@@ -140,6 +173,21 @@ def start_task(
         asked.screen.line(command.line)
         if not command.is_installed:
             note_to_person(f"{title_of(host)} is not installed here: {interactive(host).install}")
+
+
+def _start_hosted(asked: Invocation, task: Result, extra: Sequence[str], agent: str) -> None:
+    """Let the daemon start the agent of a task."""
+    if extra:
+        raise UserError("A hosted agent takes no arguments.", "Set it up by its own settings.")
+    refuse_elsewhere(task)
+    host = _host(asked, task, agent or (task["hosted"] or {}).get("agent", ""))
+    seeded = seed_task(asked, task["id"], Path(task["dir"]), host) if has_folder(task) else SeedReport()
+    started = asked.ask("task_host", task=task["id"], agent=host)
+    if asked.gave_json({**as_json(started), "seeded": list(seeded.files), "notes": [*seeded.notes, *seeded.about]}):
+        return
+    for note in seeded.notes:
+        note_to_person(note)
+    _say_hosted(asked, started)
 
 
 def _host(asked: Invocation, task: Result, agent: str) -> str:

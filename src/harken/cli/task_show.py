@@ -12,6 +12,8 @@ from harken.errors import Conflict
 from harken.hosts.registry import short, title_of
 
 TITLE_WIDTH = 40
+SHOWN_PARTS = 12
+SHOWN_LINES = 4
 GONE = "gone"
 
 
@@ -51,9 +53,24 @@ def show_task(screen: Screen, task: Result) -> None:
         "mailbox": f"{task['mailbox']}, {task['pending'] or 'nothing'} unread",
         **{name: clock_time(task[f"{name}_at"]) for name in ("created", "started", "done") if task[f"{name}_at"]},
     }
+    if hosted := task["hosted"]:
+        rows["hosted"] = f"{hosted['state']}. {hosted['problem']}".removesuffix(". ")
     screen.table([row for row in rows.items() if row[1]])
     for session in task["sessions"]:
         screen.line("  " + screen.paint(screen.fit(_session(session), 2), DIM))
+    if hosted and "parts" in hosted:
+        _show_parts(screen, hosted)
+
+
+def _show_parts(screen: Screen, hosted: Result) -> None:
+    """Print the newest of what a hosted agent said and did; the page shows the rest."""
+    for step in hosted["plan"]:
+        screen.line(screen.fit(f"  plan: {one_line(step['step'])}  {one_line(step['status'])}"))
+    for part in hosted["parts"][-SHOWN_PARTS:]:
+        said = part["text"].strip().splitlines()
+        head = [f"{part['title']}  {part['status']}".strip()] if part["kind"] == "tool" else []
+        for line in [*head, *said[-SHOWN_LINES:]]:
+            screen.line(screen.fit(f"  {part['kind']}: {one_line(line)}"))
 
 
 def refuse_elsewhere(task: Result) -> None:
@@ -80,4 +97,4 @@ def _where(task: Result) -> str:
 
 def _session(session: Result) -> str:
     known = [session.get(name) for name in ("host", "session", "presence")]
-    return "session " + " ".join(str(word) for word in known if word)
+    return "session " + " ".join(str(word) for word in (*known, "hosted" if session.get("is_hosted") else "") if word)

@@ -56,6 +56,11 @@ VERB_HELP: Final[Mapping[str, str]] = MappingProxyType(
         "task_show": "Show a task, its folder, its peers and who works on it.",
         "task_link": "Link tasks, so that their agents can message each other.",
         "task_unlink": "Unlink tasks.",
+        "task_host": (
+            "Run a task's agent without a terminal: the daemon talks to it, and takes its conversation up after a "
+            "restart."
+        ),
+        "task_stop": "Stop the turn of a hosted agent. Its task goes on with the next message.",
         "task_done": "Let a task be done: it takes no more mail, and what it has not seen is refused.",
         "task_rm": "Forget a task that is done.",
         "send_to_task": "Send a message to a task, and see what will happen to it.",
@@ -217,6 +222,12 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
         },
         "task_list": {
             "all": ("--all", False, "Include tasks that are done."),
+        },
+        "task_host": {
+            "agent": ("--agent", "", "The agent to use."),
+        },
+        "task_stop": {
+            "is_end": ("--end", False, "End the agent, and host the task no more."),
         },
         "send_to_task": {
             "priority": ("--priority", "normal", "high, normal or low."),

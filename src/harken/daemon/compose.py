@@ -35,6 +35,7 @@ from harken.daemon import http, upkeep
 from harken.daemon.callers import AgentProcesses, Callers, client_check
 from harken.daemon.confirmations import Confirmations
 from harken.daemon.escalation_wiring import escalation
+from harken.daemon.hosting import HostedAgents
 from harken.daemon.leadership import ALONE, Leader, Leadership
 from harken.daemon.listener import Listener, Ownership, announce, most_connections, open_endpoint
 from harken.daemon.metrics import EventCounters, Metrics
@@ -188,6 +189,7 @@ class Daemon:
     phones: PhoneDoor | None = None
     ntfy: NtfyPush | None = None
     web_push: WebPush | None = None
+    hosting: HostedAgents = field(init=False)
     tokens: Tokens = field(init=False)
     views: Views = field(init=False)
     subscriptions: EventSubscriptions = field(init=False)
@@ -199,6 +201,16 @@ class Daemon:
     def __post_init__(self) -> None:
         """Build what verbs, pages and questions in sessions need, once for all callers."""
         named = frozenset(verb.name for verb in VERBS if verb.needs is Grant.NAMED)
+        self.hosting = HostedAgents(
+            self.home,
+            self.inbox,
+            self.tasks,
+            self.clock,
+            wiring=self.wiring,
+            changes=self.store.changes,
+            reading_of=self.reading_of,
+        )
+        self.tasks.be_hosted_by(self.hosting)
         self.tokens = Tokens(
             self.store.tokens, self.policies, self.clock, verbs=named, issuer=self.settings.http.issuer
         )
@@ -655,6 +667,7 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     supervisor.start("wakes", daemon.wiring.wakes.run)
     supervisor.start("sessions", daemon.wiring.reap)
     supervisor.start("questions", partial(daemon.wiring.hear_questions, str(daemon.home.path)))
+    supervisor.start("hosted", daemon.hosting.run)
     supervisor.start("sdk", daemon.sdk.load)
     supervisor.start("tasks", daemon.tasks.keep)
     supervisor.start("sign-ins", daemon.source_sign_ins.run)

@@ -22,7 +22,6 @@ from harken.dispatch.bells import WaitingQuery
 from harken.errors import HarkenError
 from harken.model import (
     WATCH,
-    Attention,
     Consumer,
     Delivery,
     DeliveryState,
@@ -39,7 +38,6 @@ from harken.store.contract import Changes
 
 _log = logging.getLogger("harken.wake")
 
-WAKES = frozenset({Attention.WAKE})
 PATIENCE = timedelta(seconds=20)  # how long a busy session has to take a message between two tool calls
 UNSURE = timedelta(minutes=2)  # the same where the host would have told of an interruption, but a restart came between
 ANSWER = timedelta(seconds=15)  # how long a bell has to be answered before another way is tried
@@ -188,7 +186,7 @@ class Wakes:
                 continue
             # Asked anew: sessions are asked one after the other, and it may have come in between.
             here = self._among(self._sessions.everywhere())
-            sessions = [s for s in here if await self._waiting(s.reader, WAKES, 1, only=[message.id])]
+            sessions = [s for s in here if await self._waiting(s.reader, s.wake_attentions, 1, only=[message.id])]
             choice = choose(message, sessions, self._tried, self._clock.now())
             if choice.look_at is not None:
                 due.append(choice.look_at)
@@ -205,7 +203,8 @@ class Wakes:
         since = self._clock.now() - FRESH
         for session in self._among(self._sessions.live()):
             # What a session was told of without its text must not hide what came after it.
-            for message in await self._waiting(session.reader, WAKES, MAX, without=session.told_of, since=since):
+            wakes, told = session.wake_attentions, session.told_of
+            for message in await self._waiting(session.reader, wakes, MAX, without=told, since=since):
                 found.setdefault(message.id, (message, []))[1].append(session)
         return list(found.values())
 

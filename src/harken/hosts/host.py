@@ -85,6 +85,15 @@ class WaitingShell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AcpProgram:
+    """What of a host speaks the Agent Client Protocol: its own program, or an adapter that is installed beside it."""
+
+    argv: tuple[str, ...]  # after the program
+    program: str = ""  # where it is another one than in a terminal
+    install: str = ""  # the command that installs that
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """One kind of agent program."""
 
@@ -131,6 +140,7 @@ class Host:
 
     # Its parts; None where it has no such thing.
     interactive: InteractiveCommand | None = None
+    acp: AcpProgram | None = None
     hooks: Callable[[], HookAdapter] | None = None  # `connect` gives it some: what waits is handed to it
     samples: Callable[[], Sequence[HookSample]] | None = None  # of what its hooks send
     approvals: Callable[[], ApprovalAdapter] | None = None  # its hooks ask, and are answered from elsewhere
@@ -180,7 +190,13 @@ class Host:
 
 # The types of fields that have no default, or one of another type.
 _KINDS: Final[Mapping[str, type | UnionType]] = MappingProxyType(
-    {"name": str, "title": str, "interactive": InteractiveCommand | None, "waiting_shell": WaitingShell | None}
+    {
+        "name": str,
+        "title": str,
+        "interactive": InteractiveCommand | None,
+        "waiting_shell": WaitingShell | None,
+        "acp": AcpProgram | None,
+    }
 )
 
 

@@ -115,6 +115,39 @@ class QueueStats:
     left_out: Mapping[Mailbox, Omission]  # what it was not given when it began, where that is something
 
 
+class HostedState(StrEnum):
+    """Where the agent of a hosted task is."""
+
+    STARTING = "starting"
+    IDLE = "idle"
+    BUSY = "busy"
+    STOPPED = "stopped"  # no agent runs: it could not be started, or it has ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedPart:
+    """One thing that a hosted agent said or did, or was told. Every text of it is data, and hostile."""
+
+    kind: str  # `said`, `thought`, `tool`, `told` or `problem`
+    text: str = ""
+    title: str = ""  # of a tool
+    status: str = ""  # of a tool: what the agent says of it
+    changes: Sequence[tuple[str, str]] = ()  # of files: the path, and the difference
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedProgress:
+    """A task whose agent the daemon runs, without a terminal: how that stands, and the newest of what it did."""
+
+    agent: str
+    state: HostedState
+    problem: str = ""  # why no agent runs
+    parts: Sequence[HostedPart] = ()
+    plan: Sequence[tuple[str, str]] = ()  # its steps: the text, and how far it is
+    left_out: int = 0  # earlier parts that are not kept
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProgress:
     """A task, where it is, what its session does (a `Presence`, or `gone`), and how much it has not seen."""
@@ -124,6 +157,7 @@ class TaskProgress:
     presence: str
     pending: int
     sessions: Sequence[Session] = ()
+    hosted: HostedProgress | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +318,13 @@ def _reached(message: Message, here: Sequence[Session], waiting: Collection[Sess
         return _between_calls(message, busy[0])
     if may_push and (left := [s for s in hooked if s.is_inherited and s.is_busy]):
         return _after_restart(left[0])
+    if hosted := [s for s in here if s.is_hosted and s.wakers and message.attention in s.wake_attentions]:
+        return _hosted(message, hosted)
+    return _at_rest(message, here, hooked)
+
+
+def _at_rest(message: Message, here: Sequence[Session], hooked: Sequence[Session]) -> Forecast:
+    """Say how it comes to sessions that are not known to work."""
     idle = [s for s in here if s.wakers and not s.is_one_shot and s.presence is not Presence.BUSY]
     prompted = [s for s in hooked if not s.hindrance]  # of one that nobody may see any more, no prompt is promised
     if message.attention is Attention.WAKE and idle and (any(s.can_be_woken for s in idle) or not prompted):
@@ -333,6 +374,12 @@ def _woken(message: Message, idle: Sequence[Session]) -> Forecast:
     if session.shows(message, "bell"):
         return Forecast(Outlook.WAKE, f"wakes {session.label}, {standing}")
     return Forecast(Outlook.WAKE, f"wakes {session.label}, {standing}, to read it by inbox_pull")
+
+
+def _hosted(message: Message, hosted: Sequence[Session]) -> Forecast:
+    if idle := [session for session in hosted if session.presence is not Presence.BUSY]:
+        return _woken(message, idle)
+    return Forecast(Outlook.WAKE, f"wakes {hosted[0].label} as soon as its turn is over: no hook of it runs meanwhile")
 
 
 def _with_prompt(message: Message, hooked: Sequence[Session]) -> Forecast:

@@ -15,14 +15,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import PurePath
+from typing import Protocol
 
 import anyio
 
 from harken.clock import Clock
-from harken.errors import Forbidden, UserError
+from harken.errors import Conflict, Forbidden, NotFound, UserError
 from harken.inbox.caller import AT_ONCE, Caller, DeliveryTime, Role
 from harken.inbox.inbox import Inbox
-from harken.inbox.results import PullResult, SendResult, TaskProgress
+from harken.inbox.results import HostedProgress, HostedState, PullResult, SendResult, TaskProgress
 from harken.inbox.taskbook import TASK_CHANNEL, TaskBook
 from harken.ingest.policy import check_said
 from harken.ingest.sanitise import one_line
@@ -63,6 +64,29 @@ class NewTask:
     prompt: str = ""
 
 
+class TaskHosting(Protocol):
+    """Runs the agents of tasks, without a terminal."""
+
+    async def start(self, task: Task, agent: str) -> HostedProgress:
+        """Run an agent in a task's folder from now on, also after a restart; return how that stands.
+
+        Raises `UserError` for an agent that cannot be hosted. What keeps it from starting is in what is returned.
+        """
+        ...
+
+    async def stop(self, task: TaskId) -> bool:
+        """Stop the turn that an agent is in; return whether there was one."""
+        ...
+
+    async def end(self, task: TaskId) -> bool:
+        """End the agent of a task, and host it no more; return whether it was hosted."""
+        ...
+
+    def progress(self, task: TaskId) -> HostedProgress | None:
+        """Return how the agent of a task stands; None for a task that is not hosted."""
+        ...
+
+
 class Tasks:
     """The use cases of tasks. One per daemon."""
 
@@ -76,6 +100,7 @@ class Tasks:
         self._met: frozenset[TaskId] = frozenset()
         self._changed = anyio.Event()
         self._making = anyio.Lock()
+        self._hosting: TaskHosting | None = None
         inbox.sessions.observe_readers(self._note_readers)
 
     # -- people ------------------------------------------------------------------------------------------------
@@ -142,6 +167,8 @@ class Tasks:
         """Let a task be done: it takes no more mail, and what waited for it is refused. Return how much that was."""
         caller.require_owner("end tasks")
         task = self._book.find(name)
+        if self._hosting:
+            await self._hosting.end(task.id)
         reader = Reader(consumer=task.consumer, session=caller.session, mailboxes=(task.mailbox,))
         unread = await self._store.deliveries.peek(reader, MAX_TOLD) if task.done_at is None else []
         refused = await self._store.tasks.finish(task.id)
@@ -163,6 +190,50 @@ class Tasks:
         await self._store.tasks.remove(task.id)
         await self.refresh()
         return task.id
+
+    # -- hosted agents -----------------------------------------------------------------------------------------
+
+    def be_hosted_by(self, hosting: TaskHosting) -> None:
+        """Let agents of tasks be run by this from now on."""
+        self._hosting = hosting
+
+    async def host(self, caller: Caller, name: str, agent: str = "") -> TaskProgress:
+        """Run the agent of a task without a terminal, from now on."""
+        caller.require_owner("host agents")
+        task = self._open(name)
+        if task.machine:
+            raise Conflict(f"The folder of task {task.id!r} is on {task.machine}.", "Do it there.")
+        if not (chosen := agent or task.agent):
+            raise UserError("Which agent?", "Say --agent with its name.")
+        known = self._hosted_by.progress(task.id)
+        running = known if known and known.state is not HostedState.STOPPED else None
+        if running and agent and agent != running.agent:
+            raise Conflict(
+                f"Task {task.id!r} is hosted already, by {running.agent}.", f"harken task stop {task.id} --end"
+            )
+        if not running and (here := [each for each in self._here(task) if not each.is_hosted]):
+            raise Conflict(
+                f"A session of task {task.id!r} is here already: {here[0].key}.",
+                "End it first: of two in one folder, each would take the other's mail.",
+            )
+        if not running:
+            await self._hosted_by.start(task, chosen)
+        return await self.show(task.id)
+
+    async def stop(self, caller: Caller, name: str, *, is_end: bool = False) -> tuple[TaskProgress, bool]:
+        """Stop the turn of a hosted agent, or end the agent; return whether there was something to stop."""
+        caller.require_owner("stop hosted agents")
+        task = self._book.find(name)
+        if self._hosted_by.progress(task.id) is None:
+            raise NotFound(f"Task {task.id!r} is not hosted.", "What runs in a terminal is stopped there.")
+        done = await (self._hosted_by.end(task.id) if is_end else self._hosted_by.stop(task.id))
+        return await self.show(task.id), done
+
+    @property
+    def _hosted_by(self) -> TaskHosting:
+        if self._hosting is None:
+            raise UserError("This daemon hosts no agents.", "Ask the daemon that has the task's folder.")
+        return self._hosting
 
     # -- agents and people -------------------------------------------------------------------------------------
 
@@ -336,6 +407,7 @@ class Tasks:
             presence=_presence(sessions),
             pending=pending,
             sessions=sessions,
+            hosted=self._hosting.progress(task.id) if self._hosting else None,
         )
 
 

@@ -306,8 +306,9 @@ class Sessions:
         if session is None:
             return False
         session.lose(edge)
-        if session.connections or (session.is_hooked and not session.has_many):
-            # Hooks know it without a connection; it ends when they say so, or with its process.
+        if session.connections or session.is_hosted or (session.is_hooked and not session.has_many):
+            # Hooks, or the daemon that runs it, know it without a connection; it ends when they say so, or with its
+            # process.
             return False
         return self.end(key)
 

@@ -138,6 +138,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     reports_interrupts: bool = False
     is_helper: bool = False
     is_one_shot: bool = False
+    is_hosted: bool = False
     has_token: bool = False
     is_busy: bool | None = None
     is_at_rest: bool = False
@@ -161,8 +162,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
 _RECORDED: Final = (
     "key", "agent", "consumer", "host", "client", "cwd", "pid", "mailboxes", "surfaces", "opened_at", "last_active",
     "machine", "satellite", "process_identity", "is_host_process", "named", "native", "has_many", "shares_connection",
-    "reports_results", "reports_interrupts", "is_helper", "is_one_shot", "has_token", "is_busy", "is_at_rest", "turn",
-    "result_bytes", "transcript", "halt",
+    "reports_results", "reports_interrupts", "is_helper", "is_one_shot", "is_hosted", "has_token", "is_busy",
+    "is_at_rest", "turn", "result_bytes", "transcript", "halt",
 )  # fmt: skip
 """The fields that a session and its record have alike."""
 
@@ -230,6 +231,7 @@ class Session:
     connections: dict[str, Pusher] = field(default_factory=dict[str, Pusher])
     is_helper: bool = False  # started by another agent that is here: it is given nothing that it does not ask for
     is_one_shot: bool = False  # it answers one prompt and ends: there is nothing to wake
+    is_hosted: bool = False  # the daemon runs it, and nobody else gives it a prompt
     has_token: bool = False  # its token says as whom it reads, and what: no folder, and no task that is named
     turn: str = ""  # the host's own name of the turn that it was last heard in
     daemon: str = ""  # another one of the same store that has it, and reaches it; empty: this one
@@ -322,6 +324,11 @@ class Session:
     def is_hooked(self) -> bool:
         """Whether it is reached between its tool calls and with its prompts."""
         return bool(self.moments)
+
+    @property
+    def wake_attentions(self) -> frozenset[Attention]:
+        """What it is woken for. One that the daemon hosts gets no prompt otherwise, for which other mail would wait."""
+        return frozenset({Attention.WAKE, Attention.BOUNDARY} if self.is_hosted else {Attention.WAKE})
 
     @property
     def can_be_woken(self) -> bool:
@@ -490,6 +497,11 @@ class Session:
     def note_results(self, *, can_tell: bool) -> None:
         """Its hooks can tell which results of Harken's tools were its: then its calls prove nothing."""
         self.reports_results = self.reports_results or can_tell
+
+    def be_hosted(self) -> None:
+        """The daemon runs it: it is known without a connection, and its turns begin and end as the daemon says."""
+        self.is_hosted, self.is_helper, self.reports_interrupts = True, False, True
+        self.rest()
 
     def note_one_shot(self, *, is_one_shot: bool) -> None:
         """Its host's command line says whether it answers one prompt and ends."""

@@ -17,6 +17,7 @@ from harken.inbox.results import (
     ChannelCard,
     Details,
     Forecast,
+    HostedProgress,
     LedgerEntry,
     Omission,
     PullResult,
@@ -237,6 +238,7 @@ def session(value: Session) -> dict[str, object]:
         "surfaces": list(value.ways),
         "can_wake": value.can_be_woken,
         "hindrance": value.hindrance,
+        "is_hosted": value.is_hosted,
         "opened_at": moment(value.opened_at),
         "last_active": moment(value.last_active),
     }
@@ -299,7 +301,32 @@ def task(value: TaskProgress) -> dict[str, object]:
         "started_at": moment(item.started_at),
         "done_at": moment(item.done_at),
         "sessions": [session(each) for each in value.sessions],
+        "hosted": hosted(value.hosted),
     }
+
+
+def hosted(value: HostedProgress | None) -> dict[str, object] | None:
+    """How the agent of a hosted task stands; null for a task that is not hosted."""
+    if value is None:
+        return None
+    return {"agent": value.agent, "state": value.state.value, "problem": value.problem}
+
+
+def conversation_parts(value: HostedProgress) -> dict[str, object]:
+    """What a hosted agent said and did lately, the oldest first, and its plan."""
+    parts = [
+        {
+            "kind": each.kind,
+            "title": each.title,
+            "status": each.status,
+            "text": each.text,
+            "changes": [{"path": path, "diff": diff} for path, diff in each.changes],
+            "is_cut": each.is_cut,
+        }
+        for each in value.parts
+    ]
+    plan = [{"step": step, "status": status} for step, status in value.plan]
+    return {"parts": parts, "plan": plan, "left_out": value.left_out}
 
 
 def task_message(value: Offer, task: str) -> dict[str, object]:

@@ -15,7 +15,7 @@ from anyio import CancelScope, to_thread
 from harken import render
 from harken.errors import HarkenError, NotFound, UserError
 from harken.hosts.registry import host_name
-from harken.inbox.caller import DeliveryTime, Grant
+from harken.inbox.caller import DeliveryTime, Grant, Role
 from harken.inbox.results import PullResult, TaskProgress
 from harken.inbox.tasks import NewTask
 from harken.model import TASK, Task, TaskId
@@ -115,6 +115,20 @@ class TaskUnlink(Arguments):
 
     task: Annotated[str, about("One task.")]
     other: Annotated[str, about("The other.")]
+
+
+class TaskHost(Arguments):
+    """Run a task's agent without a terminal: the daemon talks to it, and takes its conversation up after a restart."""
+
+    task: Annotated[str, about("The task.")]
+    agent: Annotated[str, about("The agent to use.")] = ""
+
+
+class TaskStop(Arguments):
+    """Stop the turn of a hosted agent. Its task goes on with the next message."""
+
+    task: Annotated[str, about("The task.")]
+    is_end: Annotated[bool, about("End the agent, and host the task no more.", flag="--end")] = False
 
 
 class TaskDone(Arguments):
@@ -255,7 +269,21 @@ async def _task_list(context: CallContext, a: TaskList) -> object:
 
 
 async def _task_show(context: CallContext, a: TaskShow) -> object:
-    return shapes.task(await context.tasks.show(a.task))
+    found = await context.tasks.show(a.task)
+    told = shapes.task(found)
+    if found.hosted is not None and context.caller.role is Role.OWNER:
+        # What an agent says to you is not for others.
+        told["hosted"] = {**(shapes.hosted(found.hosted) or {}), **shapes.conversation_parts(found.hosted)}
+    return told
+
+
+async def _task_host(context: CallContext, a: TaskHost) -> object:
+    return shapes.task(await context.tasks.host(context.caller, a.task, host_name(a.agent) if a.agent else ""))
+
+
+async def _task_stop(context: CallContext, a: TaskStop) -> object:
+    found, is_stopped = await context.tasks.stop(context.caller, a.task, is_end=a.is_end)
+    return {**shapes.task(found), "is_stopped": is_stopped}
 
 
 async def _task_link(context: CallContext, a: TaskLink) -> object:
@@ -397,6 +425,8 @@ TASK_VERBS: Final = (
     Verb("task_show", TaskShow, _task_show),
     Verb("task_link", TaskLink, _task_link),
     Verb("task_unlink", TaskUnlink, _task_unlink),
+    Verb("task_host", TaskHost, _task_host),
+    Verb("task_stop", TaskStop, _task_stop),
     Verb("task_done", TaskDone, _task_done),
     Verb("task_rm", TaskRemove, _task_rm),
     Verb("send_to_task", SendToTask, _send_to_task, _SEND_TOOL, needs=Grant.SEND),

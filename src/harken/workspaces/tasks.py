@@ -57,6 +57,7 @@ class TaskRequest:
     start: str = ""
     is_here: bool = False
     is_trusted: bool = False  # the repository: git may start what its settings name
+    is_hosted: bool = False  # the daemon runs its agent, without a terminal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +149,8 @@ def _obstacle(folder: Path, task: TaskRecord, others: Sequence[TaskRecord]) -> s
     inside = [each["id"] for each in others if Path(each["dir"]).is_relative_to(folder)]
     if inside:
         return f"Another task is in it: {inside[0]}."
-    if task["sessions"]:
-        return "A session runs in it."
+    if any(not each["is_hosted"] for each in task["sessions"]):
+        return "A session runs in it."  # one that the daemon hosts ends with the task
     if _is_in(folder):
         return "You are in it."
     if found := starts_at_checkout(folder):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from harken.hosts.host import Host, HostMarks, InteractiveCommand
+from harken.hosts.host import AcpProgram, Host, HostMarks, InteractiveCommand
 from harken.plugins import LazyPart
 
 HOST: Final = Host(
@@ -50,6 +50,7 @@ HOST: Final = Host(
     interactive=InteractiveCommand(
         program="claude", install="npm install -g @anthropic-ai/claude-code", reads=("main",)
     ),
+    acp=AcpProgram(argv=(), program="claude-agent-acp", install="npm install -g @agentclientprotocol/claude-agent-acp"),
     hooks=LazyPart("harken.hosts.claude_code.hooks:HOOKS"),
     samples=LazyPart("harken.hosts.claude_code.hooks:SAMPLES"),
     approvals=LazyPart("harken.hosts.claude_code.hooks:APPROVALS"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from harken.hosts.host import Host, HostMarks, InteractiveCommand
+from harken.hosts.host import AcpProgram, Host, HostMarks, InteractiveCommand
 from harken.plugins import LazyPart
 
 HOST: Final = Host(
@@ -36,6 +36,7 @@ HOST: Final = Host(
     "when Codex says that hooks need review.",
     # Its MCP servers are the worktree's own, its hooks those of the main checkout.
     interactive=InteractiveCommand(program="codex", install="npm install -g @openai/codex", reads=("folder", "main")),
+    acp=AcpProgram(argv=(), program="codex-acp", install="npm install -g @agentclientprotocol/codex-acp"),
     hooks=LazyPart("harken.hosts.codex.hooks:HOOKS"),
     samples=LazyPart("harken.hosts.codex.hooks:SAMPLES"),
     listener=LazyPart("harken.hosts.codex.approvals:CodexListener"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from harken.hosts.host import Host, HostMarks, InteractiveCommand, WaitingShell
+from harken.hosts.host import AcpProgram, Host, HostMarks, InteractiveCommand, WaitingShell
 from harken.plugins import LazyPart
 
 HOST: Final = Host(
@@ -42,6 +42,7 @@ HOST: Final = Host(
         ".github/skills",
     ),
     interactive=InteractiveCommand(program="copilot", install="npm install -g @github/copilot", opening=("-i",)),
+    acp=AcpProgram(argv=("--acp",)),
     hooks=LazyPart("harken.hosts.copilot.hooks:HOOKS"),
     samples=LazyPart("harken.hosts.copilot.hooks:SAMPLES"),
     connector=LazyPart("harken.hosts.copilot.connect:CONNECTOR"),

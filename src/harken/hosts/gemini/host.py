@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from harken.hosts.host import Host, HostMarks, InteractiveCommand
+from harken.hosts.host import AcpProgram, Host, HostMarks, InteractiveCommand
 from harken.plugins import LazyPart
 
 HOST: Final = Host(
@@ -31,6 +31,7 @@ HOST: Final = Host(
     instruction_paths=("GEMINI.md",),
     hook_hint="Gemini CLI runs no hooks in folders that it does not trust, nor with `hooksConfig.enabled` off.",
     interactive=InteractiveCommand(program="gemini", install="npm install -g @google/gemini-cli", opening=("-i",)),
+    acp=AcpProgram(argv=("--acp",)),
     hooks=LazyPart("harken.hosts.gemini.hooks:HOOKS"),
     samples=LazyPart("harken.hosts.gemini.hooks:SAMPLES"),
     connector=LazyPart("harken.hosts.gemini.connect:CONNECTOR"),

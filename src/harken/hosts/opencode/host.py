@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from harken.hosts.host import Host, HostMarks, InteractiveCommand
+from harken.hosts.host import AcpProgram, Host, HostMarks, InteractiveCommand
 from harken.plugins import LazyPart
 
 HOST: Final = Host(
@@ -30,6 +30,7 @@ HOST: Final = Host(
     result_bytes=30_000,  # 51,200 bytes are shown, but 2,000 lines of a command
     settings_paths=(".opencode", "opencode.json", "opencode.jsonc"),
     interactive=InteractiveCommand(program="opencode", install="npm install -g opencode-ai", opening=("--prompt",)),
+    acp=AcpProgram(argv=("acp",)),
     hooks=LazyPart("harken.hosts.opencode.hooks:HOOKS"),
     samples=LazyPart("harken.hosts.opencode.hooks:SAMPLES"),
     approvals=LazyPart("harken.hosts.opencode.hooks:APPROVALS"),

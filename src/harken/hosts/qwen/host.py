@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from harken.hosts.host import Host, HostMarks, InteractiveCommand
+from harken.hosts.host import AcpProgram, Host, HostMarks, InteractiveCommand
 from harken.plugins import LazyPart
 
 HOST: Final = Host(
@@ -39,6 +39,7 @@ HOST: Final = Host(
     settings_paths=(".qwen",),
     instruction_paths=("QWEN.md",),
     interactive=InteractiveCommand(program="qwen", install="npm install -g @qwen-code/qwen-code", opening=("-i",)),
+    acp=AcpProgram(argv=("--acp",)),
     hooks=LazyPart("harken.hosts.qwen.hooks:HOOKS"),
     samples=LazyPart("harken.hosts.qwen.hooks:SAMPLES"),
     connector=LazyPart("harken.hosts.qwen.connect:CONNECTOR"),
