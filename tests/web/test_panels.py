@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from harken.testing import EdgeClient, edge_command
+from harken.testing import DaemonProcess, EdgeClient, edge_command
 from tests.loss.rig import DaemonStarter, Served, until
 from tests.web.rig import NAVIGATION, Web
 
@@ -59,7 +59,7 @@ class Page(HTMLParser):
 class Browser:
     """A signed-in browser."""
 
-    def __init__(self, daemon: Served) -> None:
+    def __init__(self, daemon: DaemonProcess) -> None:
         self.daemon = daemon
         self.web = Web(daemon)
         self.session = self.web.signed_in()

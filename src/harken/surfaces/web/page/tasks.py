@@ -1,4 +1,4 @@
-"""Tasks in the page: cards, one task with its peers side by side, and the form that makes one.
+"""Tasks in the page: cards, one task with its peers side by side, a hosted agent at work, and the form that makes one.
 
 The views are pure and take the inbox's `TaskProgress`. The form calls the verb that makes
 the task, its worktree and what its agent needs there. A form that is sent twice makes one task: it carries a key, by
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final
@@ -18,9 +18,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from harken.errors import HarkenError
+from harken.errors import HarkenError, NotFound, UserError
 from harken.hosts.registry import host_title, hosts
-from harken.inbox.results import TaskProgress
+from harken.inbox.results import HostedProgress, HostedState, TaskProgress
 from harken.inbox.views import TimelineItem
 from harken.model import Mailbox, Priority, TaskId, TaskState, fresh_id
 from harken.surfaces.web.context import WebContext
@@ -35,6 +35,7 @@ from harken.surfaces.web.page.rendering import (
     form_of,
     once_key,
 )
+from harken.surfaces.web.page.sidebar import NEEDS
 from harken.verbs.tasks import MadeTask, TaskMake, make_task
 
 MAX_COLUMNS: Final = 6
@@ -50,6 +51,27 @@ _EXPLAINED: Final[Mapping[str, str]] = MappingProxyType(
         "waiting": "Its agent waits for messages and gets them at once.",
         "connected": "Its agent is here; whether it works is not known.",
         "running": "Its agent is here.",
+    }
+)
+_PARTS: Final[Mapping[str, str]] = MappingProxyType(
+    {"said": "agent", "thought": "thinks", "tool": "tool", "told": "was told", "problem": "problem"}
+)
+_SIGNS: Final[Mapping[str, str]] = MappingProxyType({"+": "added", "-": "removed", "@": "place"})
+MAX_DIFF_LINES: Final = 400  # of one file
+_HOSTED: Final[Mapping[HostedState, str]] = MappingProxyType(
+    {
+        HostedState.STARTING: "It is being started.",
+        HostedState.IDLE: "It is between two turns, and any message starts one.",
+        HostedState.BUSY: "It is in a turn.",
+        HostedState.STOPPED: "It does not run.",
+    }
+)
+_DOTS: Final[Mapping[HostedState, str]] = MappingProxyType(
+    {
+        HostedState.STARTING: "connected",
+        HostedState.IDLE: "idle",
+        HostedState.BUSY: "busy",
+        HostedState.STOPPED: "ended",
     }
 )
 _ORDER: Final = (TaskState.RUNNING, TaskState.QUEUED, TaskState.ENDED, TaskState.DONE)
@@ -83,6 +105,20 @@ class TaskLine:
     started_at: datetime | None
     done_at: datetime | None
     peers: Sequence[PeerLink]
+    hosted: str = ""  # where its agent is, if the daemon runs that
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedLine:
+    """One thing that a hosted agent said or did, as the page shows it; all of it is hostile text."""
+
+    kind: str
+    label: str
+    title: str
+    status: str
+    text: str
+    changes: Sequence[tuple[str, Sequence[tuple[str, str]]]]  # a path, and the lines of its difference with their kinds
+    is_cut: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +168,28 @@ def task_line(standing: TaskProgress, titles: Mapping[TaskId, str]) -> TaskLine:
         started_at=task.started_at,
         done_at=task.done_at,
         peers=[PeerLink(titles.get(peer, peer), task_href(peer)) for peer in task.peers],
+        hosted=standing.hosted.state.value if standing.hosted else "",
     )
+
+
+def hosted_lines(hosted: HostedProgress) -> Sequence[HostedLine]:
+    """Return what a hosted agent said and did, the oldest first."""
+    return [
+        HostedLine(
+            kind=part.kind,
+            label=_PARTS.get(part.kind, part.kind),
+            title=part.title,
+            status=part.status,
+            text=part.text,
+            changes=[(path, _diff_lines(diff)) for path, diff in part.changes],
+            is_cut=part.is_cut,
+        )
+        for part in hosted.parts
+    ]
+
+
+def _diff_lines(diff: str) -> Sequence[tuple[str, str]]:
+    return [(_SIGNS.get(line[:1], "same"), line) for line in diff.split("\n")[:MAX_DIFF_LINES]]
 
 
 def side_by_side(
@@ -166,6 +223,7 @@ class TaskForm:
     start: str = ""
     is_here: bool = False
     is_trusted: bool = False
+    is_hosted: bool = False
 
     @classmethod
     def of(cls, form: Mapping[str, str]) -> TaskForm:
@@ -179,6 +237,7 @@ class TaskForm:
             start=form.get("start", "").strip(),
             is_here=bool(form.get("is_here")),
             is_trusted=bool(form.get("is_trusted")),
+            is_hosted=bool(form.get("is_hosted")),
         )
 
     @property
@@ -242,6 +301,47 @@ class TaskPages:
             left=[task_line(each, titles) for each in left],
         )
 
+    async def show_agent(self, request: Request) -> Response:
+        """Show what the agent of a hosted task says and does, while it does."""
+        return await self._agent(request.path_params["task"])
+
+    async def stop(self, request: Request) -> Response:
+        """Stop the turn of a hosted agent."""
+        name = (await form_of(request)).get("task", "")
+        _, is_stopped = await self._context.tasks.stop(self._context.call_context().caller, name)
+        said = "It is told to stop." if is_stopped else "No turn runs."
+        return await self._agent(name, ActionNote(lines=[said]))
+
+    async def start(self, request: Request) -> Response:
+        """Start the agent of a hosted task again."""
+        name = (await form_of(request)).get("task", "")
+        await self._context.tasks.host(self._context.call_context().caller, name)
+        return await self._agent(name)
+
+    async def _agent(self, name: str, note: ActionNote | None = None) -> Response:
+        after = self._context.ticker.newest
+        own = await self._context.tasks.show(name)
+        if (hosted := own.hosted) is None:
+            raise NotFound(f"Task {own.task.id!r} is not hosted.", f"harken task start {own.task.id} --hosted")
+        context = self._context.call_context()
+        keys = {session.key for session in own.sessions}
+        asked = [each for each in await context.approvals.list(context.caller) if each.request.session in keys]
+        return await self._pages.page(
+            "panels/hosted.html.j2",
+            here=mailbox_href(own.task.mailbox),
+            title=own.task.title,
+            after=after,
+            told=note,
+            column=await self._column(own, task_line(own, {})),
+            agent=host_title(hosted.agent),
+            hosted=hosted,
+            dot=_DOTS[hosted.state],
+            explanation=_HOSTED[hosted.state],
+            lines=hosted_lines(hosted),
+            asked=[(host_title(each.request.host), each.request.tool) for each in asked],
+            needs_href=NEEDS,
+        )
+
     async def _column(self, standing: TaskProgress, line: TaskLine) -> TaskColumn:
         mailbox = standing.task.mailbox
         timeline = await self._context.views.timeline(mailbox=mailbox, limit=SHOWN_MESSAGES)
@@ -267,7 +367,7 @@ class TaskPages:
         form = TaskForm.of(fields)
         key = once_key(fields.get("key", ""), repr(form))
         try:
-            made = await self._forms.once(key, lambda: make_task(self._context.call_context(), form.arguments))
+            made = await self._forms.once(key, lambda: self._made(form))
         except HarkenError as exc:
             return await self._form(form, _note_of(exc), exc.http_status)
         task = made.task.task
@@ -280,7 +380,20 @@ class TaskPages:
             agent=host_title(task.agent) if task.agent else "",
             files=made.seeded.names(made.folder),
             notes=made.notes,
+            hosted=made.task.hosted,
         )
+
+    async def _made(self, form: TaskForm) -> MadeTask:
+        context = self._context.call_context()
+        if form.is_hosted and not form.agent:
+            raise UserError("Which agent is to be hosted?", "Choose one.")
+        made = await make_task(context, form.arguments)
+        if not form.is_hosted:
+            return made
+        try:
+            return replace(made, task=await self._context.tasks.host(context.caller, made.task.task.id))
+        except HarkenError as exc:  # the task is made, and can be started otherwise
+            return replace(made, notes=[*made.notes, f"{exc.message} {exc.hint}".strip()])
 
     async def _form(self, form: TaskForm, note: ActionNote | None = None, status: int = OK) -> Response:
         known = [each.task.repo or each.task.dir for each in await self._context.tasks.list(with_done=True)]
@@ -330,6 +443,9 @@ def task_routes(context: WebContext) -> list[Route]:
     return [
         Route("/tasks", answered(pages, tasks.show_all), methods=["GET"]),
         Route("/t/{task}", answered(pages, tasks.show), methods=["GET"]),
+        Route("/t/{task}/agent", answered(pages, tasks.show_agent), methods=["GET"]),
+        Route("/do/task-stop", answered(pages, tasks.stop), methods=["POST"]),
+        Route("/do/task-host", answered(pages, tasks.start), methods=["POST"]),
         Route("/tasks/new", answered(pages, tasks.ask), methods=["GET"]),
         Route("/do/task", answered(pages, tasks.make), methods=["POST"]),
     ]
