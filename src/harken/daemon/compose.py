@@ -69,8 +69,8 @@ from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
 from harken.model import INBOX, LOCAL, Draft, Mailbox, SessionKey, timestamp
 from harken.processes import Origin
-from harken.sessions.registry import SessionFiles, Sessions
-from harken.sessions.session import MailScopeOf, Session
+from harken.sessions.registry import MailScopeOf, SessionFiles, Sessions
+from harken.sessions.session import Session
 from harken.setup.sources import SourceDesk, SourceSignIns
 from harken.sources.check import RunningSources
 from harken.sources.local import LocalSender, Post

@@ -43,7 +43,8 @@ from harken.model import Task, TaskId
 from harken.processes import identity_of
 from harken.runs.process import ChildProcess, descendants, started
 from harken.runs.sandbox import SandboxCommand
-from harken.sessions.session import MailScopeOf, Session
+from harken.sessions.registry import MailScopeOf
+from harken.sessions.session import Session
 from harken.store.contract import Changes
 from harken.surfaces.hooks import read_record
 from harken.surfaces.hosted import HostedSession

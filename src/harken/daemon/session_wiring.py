@@ -25,7 +25,8 @@ from harken.inbox.inbox import Inbox
 from harken.inbox.questions import Approvals, Questions
 from harken.model import SessionKey
 from harken.processes import Origin, is_alive
-from harken.sessions.session import MailScopeOf, NamedTaskOf, Session, SessionRecord, Waker
+from harken.sessions.registry import MailScopeOf, NamedTaskOf
+from harken.sessions.session import Session, SessionRecord, Waker
 from harken.sessions.turns import HookMoment
 from harken.store.contract import Store
 from harken.surfaces.composer import HookComposer, HookText

@@ -41,7 +41,8 @@ from harken.model import (
     TaskId,
     fresh_id,
 )
-from harken.sessions.session import MailScopeOf, Presence, Session
+from harken.sessions.registry import MailScopeOf
+from harken.sessions.session import Presence, Session
 from harken.store.contract import Store
 
 MAX_TITLE = 120

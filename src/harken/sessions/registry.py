@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import msgspec
 from anyio import CancelScope, move_on_after
@@ -23,11 +23,33 @@ from anyio import CancelScope, move_on_after
 from harken.errors import HarkenError
 from harken.memory import json_bytes
 from harken.model import Consumer, Mailbox, SessionKey, WakeResult
-from harken.sessions.session import MailScope, MailScopeOf, NamedTask, Pusher, Session, SessionRecord
+from harken.processes import Origin
+from harken.sessions.session import MailScope, NamedTask, Pusher, Session, SessionRecord
 
 _log = logging.getLogger("harken.sessions")
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 UNANSWERED = "whether it can be woken is not known: its program did not say in time"
+
+
+class MailScopeOf(Protocol):
+    """Decides how a session reads."""
+
+    def __call__(
+        self, cwd: str, agent: Consumer, named: NamedTask | None = None, /, *, satellite: str = ""
+    ) -> MailScope:
+        """Return how a session in a folder, of this machine or a satellite, reads, which by itself would be `agent`."""
+        ...
+
+
+class NamedTaskOf(Protocol):
+    """Decides whether a session may be the task that was named for it."""
+
+    def __call__(self, task: str, origin: Origin, pid: int, host: str, /) -> NamedTask | None:
+        """Return the task as a process of a host has named it, and whether an agent has; None when it named none.
+
+        `pid` is what it says itself, where the system does not tell who is at the other end.
+        """
+        ...
 
 
 def _reading(session: Session, reading_of: MailScopeOf) -> MailScope:

@@ -34,7 +34,6 @@ from harken.model import (
     Trust,
     WakeResult,
 )
-from harken.processes import Origin
 from harken.sessions.turns import (
     BLOCK_CHARS,
     FRAME_CHARS,
@@ -780,24 +779,3 @@ class MailScope:
     consumer: Consumer
     mailboxes: tuple[Mailbox, ...] = (INBOX,)
     problem: HarkenError | None = None  # why it reads nothing: the named task is not there, or not for it
-
-
-class MailScopeOf(Protocol):
-    """Decides how a session reads."""
-
-    def __call__(
-        self, cwd: str, agent: Consumer, named: NamedTask | None = None, /, *, satellite: str = ""
-    ) -> MailScope:
-        """Return how a session in a folder, of this machine or a satellite, reads, which by itself would be `agent`."""
-        ...
-
-
-class NamedTaskOf(Protocol):
-    """Decides whether a session may be the task that was named for it."""
-
-    def __call__(self, task: str, origin: Origin, pid: int, host: str, /) -> NamedTask | None:
-        """Return the task as a process of a host has named it, and whether an agent has; None when it named none.
-
-        `pid` is what it says itself, where the system does not tell who is at the other end.
-        """
-        ...

@@ -66,7 +66,8 @@ from harken.model import (
 )
 from harken.processes import Origin
 from harken.sessions.proof import ReadRecord
-from harken.sessions.session import MailScopeOf, NamedTask, Session, Waker
+from harken.sessions.registry import MailScopeOf
+from harken.sessions.session import NamedTask, Session, Waker
 from harken.sessions.turns import Halt, HookEvent, HookMoment, TurnPhase
 from harken.surfaces.composer import NO_TEXT, HookComposer, HookText, HookTextRequest
 from harken.surfaces.wire import LineReader, LineTooLong

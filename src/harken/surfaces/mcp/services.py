@@ -23,7 +23,8 @@ from harken.inbox.tasks import Tasks
 from harken.model import Message, timestamp
 from harken.processes import LocalOrigin, Origin
 from harken.rules.fault import plain_or_quoted
-from harken.sessions.session import MailScopeOf, NamedTask
+from harken.sessions.registry import MailScopeOf
+from harken.sessions.session import NamedTask
 from harken.sources.source import SourceReport
 
 # What a hint tells a person to run, and what an agent does instead.
