@@ -134,7 +134,7 @@ def test_a_task_is_shown_with_every_documented_field(office: Office) -> None:
     shown = office.daemon.call("task_show", task="web")
     assert set(shown) == {
         "id", "title", "dir", "branch", "repo", "agent", "has_worktree", "state", "presence", "pending", "peers",
-        "mailbox", "machine", "created_at", "started_at", "done_at", "sessions",
+        "mailbox", "machine", "created_at", "started_at", "done_at", "sessions", "hosted",
     }  # fmt: skip
     assert (shown["id"], shown["mailbox"], shown["peers"], shown["state"]) == ("web", "task:web", ["api"], "running")
     assert (shown["dir"], shown["done_at"]) == (str(office.root / "web"), None)

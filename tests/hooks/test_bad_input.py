@@ -20,6 +20,7 @@ import pytest
 
 from harken.hosts.connect.command import hook_line
 from harken.hosts.connect.plan import InstallTarget
+from harken.hosts.registry import host_named
 from harken.sessions.turns import HookMoment
 from tests.hooks.rig import (
     CLAUDE,
@@ -240,7 +241,12 @@ def test_without_a_daemon_every_moment_is_silent(home: Path, kind: Kind, ruin: o
     assert callable(ruin)
     ruin(home)
     guest = guest_of(kind, home)
-    asked = [(guest.argument(moment), guest.payload(moment, prompt="go")) for moment in MOMENTS]
+    played = [moment for moment in MOMENTS if moment is not HookMoment.HALT]
+    asked = [(guest.argument(moment), guest.payload(moment, prompt="go")) for moment in played]
+    samples = host_named(kind.name).samples
+    assert samples is not None
+    halts = [sample for sample in samples() if sample.moment is HookMoment.HALT]
+    asked += [(HookMoment.HALT.value, json.dumps(sample.payload).encode()) for sample in halts]
     assert run_all(home, kind.name, asked) == [SILENT] * len(asked)
 
 

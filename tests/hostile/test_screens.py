@@ -141,6 +141,7 @@ def task(title: str, branch: str = "main") -> Json:
         "created_at": AT,
         "started_at": None,
         "done_at": None,
+        "hosted": {"agent": "api", "state": "failed", "problem": title},
     }
 
 

@@ -141,7 +141,7 @@ def test_only_the_hooks_of_codex_stand_in_the_main_checkout_and_they_are_for_tas
     assert [path.name for path in (repo / ".codex").iterdir()] == ["hooks.json"]
     hooks = json.loads((repo / ".codex" / "hooks.json").read_text())["hooks"]
     commands = [hook["command"] for groups in hooks.values() for group in groups for hook in group["hooks"]]
-    assert len(commands) == 5
+    assert len(commands) == 6
     assert all(command.endswith(" --in-task") for command in commands)
     assert "[mcp_servers.harken]" in (one / ".codex" / "config.toml").read_text()
     written = tree(repo / ".codex")
