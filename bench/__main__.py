@@ -1,4 +1,4 @@
-"""`python -m bench`: measure, print the table, write the JSON."""
+"""`python -m bench`: measure, print the table, write the JSON and, when all was measured, the page about it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Final
 from bench import (
     appends,
     commands,
+    connecting,
     edge,
     hooks,
     ingest,
@@ -29,6 +30,7 @@ from bench import (
     report,
     sessions,
     shared,
+    starting,
     wake,
     webhooks,
 )
@@ -49,10 +51,13 @@ BENCHMARKS: Final[Mapping[str, Callable[[Plan], Iterator[Row]]]] = {
     "listening": listening.measure,
     "judging": judging.measure,
     "sessions": sessions.measure,
+    "connecting": connecting.measure,
     "ingest": ingest.measure,
     "webhooks": webhooks.measure,
     "commands": commands.measure,
+    "starting": starting.measure,
 }
+PAGE: Final = Path(__file__).parent.parent / "docs" / "explanation" / "performance.md"
 RESULTS: Final = Path(__file__).parent / "results" / "latest.json"
 MAX_REASON: Final = 300
 # What can go wrong while measuring; the other benchmarks still count.
@@ -78,7 +83,10 @@ def main(arguments: Sequence[str]) -> int:
                 failed[name] = f"{type(exc).__name__}: {exc}"[:MAX_REASON]
             progress.say(f"{name}: {failed.get(name, 'done')} ({time.monotonic() - began:.0f} s)")
     print(report.table(rows))
-    _write(options.json, report.as_json(rows, {**facts, "messages": size.messages, "quick": size.is_quick}, failed))
+    facts = {**facts, "messages": size.messages, "quick": size.is_quick}
+    _write(options.json, json.dumps(report.as_json(rows, facts, failed), indent=2, ensure_ascii=False) + "\n")
+    if options.page is not None or (size == FULL and not options.only):
+        _write(options.page or PAGE, report.page(rows, facts, failed))
     for name, reason in failed.items():
         print(f"{name} could not be measured: {reason}", file=sys.stderr)
     return 1 if failed else 0
@@ -91,6 +99,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=_positive, default=0, help="this many rounds of everything")
     parser.add_argument("--messages", type=_positive, default=0, help="this many stored messages")
     parser.add_argument("--json", type=Path, default=RESULTS, help=f"where the JSON goes ({RESULTS.name})")
+    parser.add_argument("--page", type=Path, help=f"write the page here; a full run writes {PAGE.name} anyway")
     return parser.parse_args(arguments)
 
 
@@ -111,9 +120,9 @@ def _sync(facts: Mapping[str, object]) -> str:
     return f"{times['usual']} µs ({times['best']})" if isinstance(times, dict) else ""
 
 
-def _write(path: Path, run: Mapping[str, object]) -> None:
+def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n")
+    path.write_text(text)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ INITIALIZE: Final = (
     + b"\n"
 )
 CALLS: Final = 20
-START_BUDGET: Final = Budget(at_most=1.5)
+START_BUDGET: Final = Budget(at_most=1.3)
 SDK_BUDGET: Final = Budget(at_least=40)
 MEMORY_BUDGET: Final = Budget(at_most=12, is_of_ratio=False)
 

@@ -23,8 +23,8 @@ from harken.testing.daemon import DaemonProcess
 
 HOST: Final = "claude-code"
 SHELL: Final = ("/bin/sh", "-c", ":")
-EMPTY_BUDGET: Final = Budget(at_most=1.5)
-TEXT_BUDGET: Final = Budget(at_most=1.5)
+EMPTY_BUDGET: Final = Budget(at_most=1.2)
+TEXT_BUDGET: Final = Budget(at_most=1.3)
 START: Final = json.dumps({"session_id": "bench", "hook_event_name": "SessionStart", "cwd": "/"}).encode()
 AFTER: Final = json.dumps({"session_id": "bench", "hook_event_name": "PostToolBatch", "cwd": "/"}).encode()
 

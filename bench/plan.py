@@ -20,6 +20,8 @@ class Size:
 
     messages: int = FULL_MESSAGES
     sessions: int = 300
+    crowds: tuple[int, ...] = (1_000, 2_000)  # sessions that are woken at once
+    connected: int = 2_000  # sessions that connect one after the other
     shared_sessions: int = 2_000  # of several daemons together
     load_seconds: float = 3.0
     idle_seconds: float = 5.0
@@ -28,7 +30,15 @@ class Size:
 
 
 FULL: Final = Size()
-QUICK: Final = Size(messages=QUICK_MESSAGES, shared_sessions=400, load_seconds=1.0, idle_seconds=2.0, is_quick=True)
+QUICK: Final = Size(
+    messages=QUICK_MESSAGES,
+    crowds=(1_000,),
+    connected=600,
+    shared_sessions=400,
+    load_seconds=1.0,
+    idle_seconds=2.0,
+    is_quick=True,
+)
 
 
 class Progress:

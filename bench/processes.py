@@ -121,6 +121,12 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def exact_cpu_seconds(pid: int) -> float:
+    """Return the processor time that the threads which a process has now have used, without rounding."""
+    tasks = Path(f"/proc/{pid}/task")
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
+
+
 def cpu_share(pid: int, seconds: float) -> float:
     """Return the percentage of one core that a process uses while we wait."""
     before, began = cpu_seconds(pid), time.monotonic()

@@ -23,7 +23,7 @@ from harken.store.sql.store import SqlStore
 
 FEW: Final = 1_000
 NEXT: Final = 20
-BUDGET: Final = Budget(at_most=2)
+BUDGET: Final = Budget(at_most=1.3)
 SEARCH_BUDGET: Final = Budget(at_most=20, is_of_ratio=False)
 # The first half of the consumers: those that joined last have fewer than 20 to get among the few.
 ASKING: Final = CONSUMERS // 2

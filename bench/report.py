@@ -1,4 +1,4 @@
-"""The table for people and the JSON for programs. Pure."""
+"""The table for people, the page of the documentation and the JSON for programs. Pure."""
 
 from __future__ import annotations
 
@@ -25,6 +25,42 @@ def table(rows: Sequence[Row]) -> str:
         if row.is_met is False and row.limited_by:
             lines.append(f"{'':{widths[0]}}  ^ {row.limited_by}")
     return "\n".join([*lines, "", FOOTNOTE])
+
+
+def page(rows: Sequence[Row], machine: Mapping[str, object], failed: Mapping[str, str]) -> str:
+    """Return the page about performance: every row, where and when it was measured, and what limits what is missed."""
+    lines = [
+        "# Performance",
+        "",
+        "`make bench` writes this page; do not edit it. " + FOOTNOTE,
+        "Ratios are to a reference that was measured in turns with the value, on the same machine.",
+        "",
+        *(f"- {name}: {value}" for name, value in _circumstances(machine)),
+        "",
+        "| " + " | ".join(HEADINGS[1:]) + " |",
+        "|" + "---|" * len(HEADINGS[1:]),
+        *("| " + " | ".join(_cells(row)[1:]) + " |" for row in rows),
+    ]
+    if missed := [row for row in rows if row.is_met is False]:
+        lines += ["", "## What limits what misses its budget", ""]
+        lines += [f"- **{row.what}**: {row.limited_by or 'not known'}." for row in missed]
+    if failed:
+        lines += ["", "## What could not be measured", ""]
+        lines += [f"- {name}: {reason}" for name, reason in failed.items()]
+    return "\n".join([*lines, ""])
+
+
+def _circumstances(machine: Mapping[str, object]) -> Sequence[tuple[str, str]]:
+    load, cores, synced = machine["load"], machine["cores"], machine["fdatasync_us"]
+    is_busy = isinstance(load, float) and isinstance(cores, int) and load > cores / 2
+    usual = synced["usual"] if isinstance(synced, dict) else synced
+    note = ": **other programs were running, so that every time is longer than it would be alone**" if is_busy else ""
+    return (
+        ("measured", str(machine["at"])),
+        ("machine", f"{cores} cores, {machine['system']}, {machine['file_system']}, fdatasync {usual} µs"),
+        ("with", f"Python {machine['python']}, SQLite {machine['sqlite']}, {machine['messages']:,} stored messages"),
+        ("load when it began", f"{load:.1f}{note}"),
+    )
 
 
 def as_json(rows: Sequence[Row], machine: Mapping[str, object], failed: Mapping[str, str]) -> dict[str, object]:

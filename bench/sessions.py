@@ -5,7 +5,8 @@ from __future__ import annotations
 import selectors
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from bench.disk import open_disk
@@ -19,19 +20,20 @@ from harken.testing.daemon import DaemonProcess, SocketClient
 
 WAIT_SECONDS: Final = 50
 CPU_BUDGET: Final = Budget(at_most=1, is_of_ratio=False)
-MEMORY_BUDGET: Final = Budget(at_most=120, is_of_ratio=False)
-WAKE_BUDGET: Final = Budget(at_most=100, is_of_ratio=False)
+MEMORY_BUDGET: Final = Budget(at_most=100, is_of_ratio=False)
+WAKE_BUDGET: Final = Budget(at_most=50, is_of_ratio=False)
+CROWD_BUDGETS: Final[Mapping[int, Budget]] = MappingProxyType({1_000: Budget(at_most=150, is_of_ratio=False)})
 WAKE_LIMIT: Final = "one core of Python: an offer in the writer and the SDK's answer in the loop, for each session"
 
 
 def measure(plan: Plan) -> Iterator[Row]:
-    """Measure sessions of many consumers, then as many sessions of one."""
+    """Measure sessions of many consumers, as many sessions of one, and crowds."""
     count = plan.size.sessions
     with serving(plan.home("sessions")) as daemon, daemon.caller() as caller:
         bare_cpu, bare_rss = cpu_share(daemon.pid, plan.size.idle_seconds), rss_bytes(daemon.pid)
         with Swarm(daemon.socket, [f"consumer-{number}" for number in range(count)]) as swarm:
             yield from _idle(plan, daemon, caller, swarm, (bare_cpu, bare_rss))
-            yield _woken(plan, caller, swarm)
+            yield _woken(plan, caller, swarm, "sessions-wake", WAKE_BUDGET)
             yield _memory(
                 daemon, bare_rss, name="sessions-rss-after", what=f"daemon: memory with {count} sessions, woken often"
             )
@@ -41,6 +43,14 @@ def measure(plan: Plan) -> Iterator[Row]:
         Swarm(daemon.socket, ["one"] * count) as swarm,
     ):
         yield _one_of(plan, caller, swarm)
+    for crowd in plan.size.crowds:
+        with (
+            serving(plan.home(f"crowd-{crowd}")) as daemon,
+            daemon.caller() as caller,
+            Swarm(daemon.socket, [f"consumer-{number}" for number in range(crowd)]) as swarm,
+        ):
+            _arm(swarm, caller)
+            yield _woken(plan, caller, swarm, f"sessions-wake-{crowd}", CROWD_BUDGETS.get(crowd))
 
 
 def _idle(
@@ -80,10 +90,10 @@ def _arm(swarm: Swarm, caller: SocketClient) -> None:
     until_waiting(caller, len(swarm.sessions))
 
 
-def _woken(plan: Plan, caller: SocketClient, swarm: Swarm) -> Row:
+def _woken(plan: Plan, caller: SocketClient, swarm: Swarm, name: str, budget: Budget | None) -> Row:
     count = len(swarm.sessions)
     floor, woken = [], []
-    with open_disk(plan.folder) as disk, relay(plan.folder / "fan.sock", count + 1) as streams:
+    with open_disk(plan.folder) as disk, relay(plan.folder / f"{name}.sock", count + 1) as streams:
         for number in plan.rounds("wake all", 10, 5):
             if number:
                 _arm(swarm, caller)
@@ -93,13 +103,13 @@ def _woken(plan: Plan, caller: SocketClient, swarm: Swarm) -> Row:
             floor.append(time.perf_counter() - began)
             woken.append(_wake_all(caller, swarm))
     return Row(
-        name="sessions-wake",
+        name=name,
         what=f"send to the last of {count} waiting sessions",
         unit=Unit.MILLISECONDS,
         value=least(samples(woken)),
         reference_name=f"write+fdatasync+{count} sockets",
         reference=least(samples(floor)),
-        budget=WAKE_BUDGET,
+        budget=budget,
         limited_by=WAKE_LIMIT,
     )
 

@@ -13,14 +13,15 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from bench.ingest import CONNECTIONS, WARM_UP_SECONDS, Load, Target
+from bench.ingest import CONNECTIONS, WARM_UP_SECONDS, Load, Target, cpu_row
 from bench.load import SLOT
 from bench.plan import Plan
 from bench.processes import running, script, serving
 from bench.rows import Budget, Row, Unit, least, most
 from bench.samples import samples
 
-BUDGET: Final = Budget(at_least=0.45)
+BUDGET: Final = Budget(at_least=0.35)
+CPU_BUDGET: Final = Budget(at_most=350, is_of_ratio=False)
 ACCEPTED: Final = 202
 KEY: Final = b"a secret of the benchmark"
 CONFIG: Final = """[sources.ci]
@@ -43,8 +44,9 @@ def measure(plan: Plan) -> Iterator[Row]:
     folder = plan.home("bare")
     folder.mkdir(mode=0o700)
     with serving(home) as daemon, running(script("bare_hooks.py", str(folder))) as bare_server:
-        hooks = Target(urlsplit(daemon.call("status")["daemon"]["hooks_url"]).port or 0, request(), ACCEPTED)
-        bare = Target(int(bare_server.said), request())
+        port = urlsplit(daemon.call("status")["daemon"]["hooks_url"]).port or 0
+        hooks = Target(port, request(), daemon.pid, ACCEPTED)
+        bare = Target(int(bare_server.said), request(), bare_server.pid)
         ok: list[Load] = []
         posted: list[Load] = []
         for target in (bare, hooks):
@@ -70,6 +72,7 @@ def measure(plan: Plan) -> Iterator[Row]:
             reference_name="Starlette ok",
             reference=least(samples(seen.p99 for seen in ok)),
         )
+        yield cpu_row("webhooks-cpu", "webhook post: processor time of the daemon", (posted, ok), CPU_BUDGET)
 
 
 def request() -> bytes:

@@ -18,6 +18,7 @@ import pytest
 from bench import (
     appends,
     commands,
+    connecting,
     edge,
     hooks,
     ingest,
@@ -29,6 +30,7 @@ from bench import (
     reads,
     sessions,
     shared,
+    starting,
     wake,
     webhooks,
 )
@@ -42,7 +44,17 @@ from bench.rows import Row
 from bench.stored import COMMON, MEDIUM, RARE, filled_store, reader
 from harken.store.contract.messages import Filter
 
-TINY = Size(messages=300, sessions=5, shared_sessions=16, load_seconds=0.1, idle_seconds=0.05, is_quick=True, rounds=2)
+TINY = Size(
+    messages=300,
+    sessions=5,
+    crowds=(8,),
+    connected=20,
+    shared_sessions=16,
+    load_seconds=0.1,
+    idle_seconds=0.05,
+    is_quick=True,
+    rounds=2,
+)
 
 Measure = Callable[[Plan], Iterator[Row]]
 
@@ -62,7 +74,7 @@ QUICK: list[tuple[Measure, list[str]]] = [
 ]  # fmt: skip
 SLOW: list[tuple[Measure, list[str]]] = [
     (edge.measure, ["edge-start", "edge-vs-sdk", "edge-rss", "edge-pss"]),
-    (wake.measure, ["wake", "wake-p95"]),
+    (wake.measure, ["wake", "wake-p95", "wake-idle"]),
     *([(painting.measure, ["paint"])] if browser() else []),
     (
         shared.measure,
@@ -78,9 +90,14 @@ SLOW: list[tuple[Measure, list[str]]] = [
             "machines-idle-cpu",
         ],
     ),
-    (sessions.measure, ["sessions-cpu", "sessions-rss", "sessions-wake", "sessions-rss-after", "sessions-one"]),
-    (ingest.measure, ["ingest", "ingest-p99", "ingest-one"]),
-    (webhooks.measure, ["webhooks", "webhooks-p99"]),
+    (
+        sessions.measure,
+        ["sessions-cpu", "sessions-rss", "sessions-wake", "sessions-rss-after", "sessions-one", "sessions-wake-8"],
+    ),
+    (connecting.measure, ["connect", "session-rss"]),
+    (ingest.measure, ["ingest", "ingest-p99", "ingest-cpu", "ingest-one"]),
+    (webhooks.measure, ["webhooks", "webhooks-p99", "webhooks-cpu"]),
+    (starting.measure, ["start", "start-cpu", "rest-rss"]),
     (commands.measure, [f"cli-{verb}" for verb in ("version", "send", "list", "read", "status", "wait", "completion")]),
 ]  # fmt: skip
 
@@ -103,14 +120,16 @@ def test_a_benchmark_gives_its_rows_and_ends_what_it_started(plan: Plan, measure
 
 def test_a_run_prints_the_table_and_writes_the_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`make bench` is for people, its JSON for comparing runs: both say the same."""
-    target = tmp_path / "results" / "run.json"
-    assert main(["--quick", "--only", "appends", "--rounds", "2", "--messages", "300", "--json", str(target)]) == 0
+    target, page = tmp_path / "results" / "run.json", tmp_path / "performance.md"
+    arguments = ["--quick", "--only", "appends", "--rounds", "2", "--messages", "300"]
+    assert main([*arguments, "--json", str(target), "--page", str(page)]) == 0
     run = json.loads(target.read_text())
     assert [row["name"] for row in run["rows"]] == ["append", "append-batch"]
     assert run["machine"]["messages"] == 300
     assert run["failed"] == {}
     printed = capsys.readouterr().out
     assert all(row["what"] in printed for row in run["rows"])
+    assert all(row["what"] in page.read_text() for row in run["rows"])
 
 
 def test_the_stored_messages_have_the_frequencies_that_rows_are_named_after(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench.__main__ import main
 from bench.plan import Progress
-from bench.report import FOOTNOTE, as_json, table
+from bench.report import FOOTNOTE, as_json, page, table
 from bench.rows import TIMES, Budget, Figure, Row, Unit, least, most, once
 from bench.samples import samples
 
@@ -50,6 +50,29 @@ cli     harken version  50.00 ms          -                        -            
 def test_the_table_is_aligned_and_explains_only_what_is_missed() -> None:
     """A reader compares columns by eye, and needs the reason exactly where a budget is missed."""
     assert table([MET, MISSED, UNBUDGETED]) == TABLE
+
+
+def test_the_page_says_where_and_when_it_was_measured_and_what_limits_what_is_missed() -> None:
+    """Figures without their machine, and a missed budget without its reason, would be advertisement."""
+    machine: dict[str, object] = {
+        "at": "2026-01-02T03:04:05+00:00",
+        "cores": 2,
+        "load": 0.4,
+        "system": "Linux 6.1",
+        "file_system": "ext4",
+        "fdatasync_us": {"usual": 210.0, "best": 190.0},
+        "python": "3.11.7",
+        "sqlite": "3.45.0",
+        "messages": 1_000_000,
+    }
+    written = page([MET, MISSED, UNBUDGETED], machine, {"reads": "OSError: disk full"})
+    assert "- measured: 2026-01-02T03:04:05+00:00\n" in written
+    assert "- machine: 2 cores, Linux 6.1, ext4, fdatasync 210.0 µs\n" in written
+    assert f"| HTTP send | 2,000 /s (2,500) | ok 10,000 /s | 0.20 {TIMES} (0.25) | ≥ 0.45 {TIMES} | NO |" in written
+    assert "- **HTTP send**: the interpreter lock." in written
+    assert "- reads: OSError: disk full" in written
+    assert "other programs were running" not in written
+    assert "other programs were running" in page([MET], {**machine, "load": 5.0}, {})
 
 
 def test_the_json_has_figures_in_the_unit_of_the_row() -> None:
