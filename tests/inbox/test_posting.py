@@ -82,6 +82,8 @@ def test_the_switch_is_for_loopback_alone() -> None:
         "https:///hooks",
         "https://user@agent.example.org/",
         "https://agent.example.org/#x",
+        "https://agent.example.org:0/hooks",
+        "https://agent.example.org:65536/hooks",
         "https://agent.example.org/a b",
         "https://agent.example.org/ä",
         f"https://agent.example.org/{'x' * 3000}",

@@ -105,16 +105,19 @@ def test_body_that_is_too_large_is_refused(public: PublicDaemon) -> None:
 
 
 def test_wrong_tokens_shut_an_address_out_but_not_those_that_are_known(public: PublicDaemon) -> None:
-    """Guessing is slow and then not heard; who came with a good token before goes on from the same address."""
+    """Guessing is slow and then not heard, wherever; who came with a good token goes on from the same address."""
     secret = public.token()
     assert public.api("whoami", secret)[0] == 200
-    threads = [threading.Thread(target=public.api, args=("whoami", f"wrong-{n}")) for n in range(WRONG_MOST)]
+    paths = ("/api/whoami", "/mcp")
+    asking = ((paths[n % 2], f"wrong-{n}", INITIALIZE) for n in range(WRONG_MOST))
+    threads = [threading.Thread(target=public.ask, args=each) for each in asking]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    status, headers, _answer = public.ask("/api/whoami", "one-more", {})
-    assert (status, headers["retry-after"]) == (429, "60")
+    for path in paths:
+        status, headers, _answer = public.ask(path, "one-more", {})
+        assert (status, headers["retry-after"]) == (429, "60")
     assert public.api("whoami", secret)[0] == 200
 
 
@@ -151,13 +154,14 @@ def test_rate_of_a_token_is_bounded() -> None:
         ("10.0.0.1", "203.0.113.9", "203.0.113.9"),
         ("10.0.0.1", "198.51.100.1, 203.0.113.9, 10.0.0.1", "203.0.113.9"),
         ("10.0.0.1", "", "10.0.0.1"),
+        ("10.0.0.1", "198.51.100.1\n203.0.113.9", "203.0.113.9"),
         ("::ffff:10.0.0.1", "203.0.113.9", "203.0.113.9"),
         ("192.0.2.7", "203.0.113.9", "192.0.2.7"),
     ],
 )
 def test_forwarded_address_counts_from_a_named_proxy_alone(client: str, forwarded: str, found: str) -> None:
-    """Anybody can send the header; the last address that the proxy added is the one that it saw."""
-    headers = [(b"x-forwarded-for", forwarded.encode())] if forwarded else []
+    """Anybody can send the header; the last address is the one that the proxy saw, also if in a line of its own."""
+    headers = [(b"x-forwarded-for", each.encode()) for each in forwarded.split("\n") if each]
     scope = {"type": "http", "client": (client, 1), "headers": headers}
     assert address_of(scope, {"10.0.0.1"}) == found
 

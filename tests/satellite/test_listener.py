@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import threading
 from contextlib import ExitStack, closing, suppress
 
 import pytest
@@ -214,6 +215,39 @@ def test_certificate_that_is_broken_later_changes_nothing(main: MainDaemon) -> N
         return "the certificate stays as it was" in log.read_text()
 
     until(is_noted, "the log says so", pause_seconds=0.2)
+
+
+def guess(main: MainDaemon, **headers: str) -> None:
+    """Show as many wrong tokens as shut an address out."""
+    threads = [threading.Thread(target=refusal, args=(main, f"harken_{n}"), kwargs=headers) for n in range(WRONG_MOST)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_guesses_from_its_address_keep_no_machine_out(main: MainDaemon) -> None:
+    """It has shown its token before; a network that breaks for a moment must not cost it a minute for each guess."""
+    token = main.start().token()
+    with main.knock(token) as link:
+        greeted(link)
+    guess(main)
+    assert refusal(main, "harken_x")[0] == 503
+    with main.knock(token) as link:
+        greeted(link)
+
+
+def test_machines_behind_a_proxy_are_told_apart(main: MainDaemon) -> None:
+    """Else anybody who guesses keeps all of them out, and the list names the proxy for each."""
+    with (main.served.home / "config.toml").open("a") as config:
+        config.write('proxy = ["127.0.0.1"]\n')
+    token = main.start().token()
+    guess(main, **{"X-Forwarded-For": "203.0.113.9"})
+    assert refusal(main, "harken_x", **{"X-Forwarded-For": "203.0.113.9"})[0] == 503
+    with main.knock(token, **{"X-Forwarded-For": "198.51.100.7"}) as link:
+        greeted(link)
+        until(lambda: main.served.call("machines")["machines"][0]["state"] == "here", "it is here")
+        assert main.served.call("machines")["machines"][0]["address"] == "198.51.100.7"
 
 
 async def test_address_with_many_wrong_tokens_is_shut_out_for_a_while() -> None:

@@ -571,6 +571,7 @@ def _let_machines_in(daemon: Daemon, listener: Listener, supervisor: Supervisor)
     from harken.daemon.public.listener import PublicListener
     from harken.daemon.satellites.machines import Machines
 
+    gate = GateSettings(hosts=lambda: public.hosts, proxies=daemon.settings.http.proxy, issuer=_issuer(daemon))
     machines = daemon.machines = Machines(
         daemon.tokens,
         listener=listener,
@@ -578,11 +579,12 @@ def _let_machines_in(daemon: Daemon, listener: Listener, supervisor: Supervisor)
         sessions=daemon.inbox.sessions,
         bells=daemon.bells,
         trial_dir=daemon.home.trial_dir,
+        gate=gate,
     )
     door = RemoteDoor(
         daemon.tokens,
         daemon.clock,
-        gate=GateSettings(hosts=lambda: public.hosts, proxies=daemon.settings.http.proxy, issuer=_issuer(daemon)),
+        gate=gate,
         api_routes=api_routes,
         call_context=daemon.http_context,
         means=replace(daemon.agent_services(), sources=tuple, callbacks=_callbacks(daemon, supervisor)),

@@ -303,6 +303,7 @@ class Tokens:
         self._issuer = issuer
         self._known: dict[bytes, _KnownToken] = {}
         self._linked: set[str] = set()  # the tokens of machines that were here
+        self._machines: dict[bytes, str] = {}  # the hashes of their secrets, and which tokens these are
         self._observers: list[Callable[[Token], None]] = []
 
     def observe(self, revoked: Callable[[Token], None]) -> None:
@@ -367,10 +368,15 @@ class Tokens:
 
     async def admit(self, secret: str, kind: str, machine: str, address: str) -> Token:
         """Return the token for a secret that a machine presents from an address; raises `Forbidden`."""
-        token = await self._tokens.find(_digest(secret))
+        digest = _digest(secret)
+        token = await self._tokens.find(digest)
         if token is None or token.kind != kind:
             raise _unknown()
-        return await self._tokens.use(token.id, machine, address)
+        used = await self._tokens.use(token.id, machine, address)
+        if len(self._machines) >= MAX_KNOWN:
+            self._machines.clear()
+        self._machines[digest] = used.id
+        return used
 
     async def note_use(self, token: Token, address: str) -> None:
         """Note that the machine of a token is still here; raises `Forbidden` when it is not in force any more."""
@@ -413,8 +419,9 @@ class Tokens:
         return holder_of(token) if token is not None and self._seen(token).state == IN_FORCE else None
 
     def is_known(self, secret: str) -> bool:
-        """Whether a secret was that of a token a moment ago. Costs next to nothing."""
-        return _digest(secret) in self._known
+        """Whether a secret was that of a token a moment ago, or of a machine. Costs next to nothing."""
+        digest = _digest(secret)
+        return digest in self._known or digest in self._machines
 
     def is_in_force(self, token: Token) -> bool:
         """Whether a token that was held is still good, as far as this daemon knows."""
@@ -437,6 +444,7 @@ class Tokens:
     def _end(self, token: Token) -> None:
         self._linked.discard(token.id)
         self._known = {digest: each for digest, each in self._known.items() if each.token.id != token.id}
+        self._machines = {digest: each for digest, each in self._machines.items() if each != token.id}
         for revoked in self._observers:
             revoked(token)
 

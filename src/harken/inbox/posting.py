@@ -33,6 +33,7 @@ from harken.store.contract.outbox import CallbackSubscription
 SECONDS: Final = 10.0  # for a post and its answer
 MAX_ANSWER: Final = 8_192
 MAX_URL: Final = 2_048
+MAX_PORT: Final = 65_535
 PREFIX: Final = "whsec_"
 MIN_KEY, MAX_KEY = 24, 64  # bytes
 MAX_IDS: Final = 80
@@ -79,7 +80,8 @@ def check_url(url: str, *, allows_loopback: bool) -> None:
     except (httpx2.InvalidURL, UnicodeError) as exc:
         raise UserError("The address cannot be read.", hint) from exc
     is_plain = parsed.scheme == "http" and allows_loopback and is_loopback(parsed.host)
-    if (parsed.scheme != "https" and not is_plain) or not parsed.host or parsed.userinfo or "#" in url:
+    has_port = parsed.port is None or 0 < parsed.port <= MAX_PORT
+    if (parsed.scheme != "https" and not is_plain) or not (parsed.host and has_port) or parsed.userinfo or "#" in url:
         raise UserError("The address cannot be posted to.", hint)
 
 

@@ -11,7 +11,7 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from importlib import import_module
@@ -52,7 +52,7 @@ SHUT_SECONDS: Final = 60.0
 UNAUTHORIZED: Final = 401
 TOO_MANY: Final = 429
 TOO_LARGE: Final = 413
-ONCE: Final = ("host", "origin", "authorization", "content-length", "mcp-session-id", "x-forwarded-for")
+ONCE: Final = ("host", "origin", "authorization", "content-length", "mcp-session-id")
 REMOTE_MODULE: Final = "harken.surfaces.mcp.streamable_http"
 
 
@@ -82,15 +82,6 @@ class JwtIssuer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateSettings:
-    """What a gate has to know of the listener before it."""
-
-    hosts: Callable[[], Collection[str]]  # the Host headers that mean it; none: any
-    proxies: Collection[str] = ()
-    issuer: JwtIssuer | None = None
-
-
 class RequestRate:
     """How many requests a token may make now: a bucket that fills again."""
 
@@ -105,6 +96,27 @@ class RequestRate:
         left = min(float(BURST), left + (at - since) * RATE)
         self._left[name] = (max(0.0, left - 1.0), at)
         return left >= 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateMemory:
+    """What all gates of a listener remember together: a limit of a token or an address is no limit of each path."""
+
+    slowdown: Slowdown = field(default_factory=Slowdown)
+    rate: RequestRate = field(default_factory=RequestRate)
+    looks: anyio.Semaphore = field(default_factory=partial(anyio.Semaphore, MAX_LOOKS))
+    vouched: dict[bytes, float] = field(default_factory=dict[bytes, float])  # hashes of good JWTs, until when
+    open: defaultdict[str, set[anyio.CancelScope]] = field(default_factory=partial(defaultdict, set))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateSettings:
+    """What a gate has to know of the listener before it."""
+
+    hosts: Callable[[], Collection[str]]  # the Host headers that mean it; none: any
+    proxies: Collection[str] = ()
+    issuer: JwtIssuer | None = None
+    memory: GateMemory = field(default_factory=GateMemory)
 
 
 class TokenGate:
@@ -126,11 +138,9 @@ class TokenGate:
         self._proxies = frozenset(settings.proxies)
         self._issuer = settings.issuer
         self._kinds = kinds  # of tokens that are let through; empty: all that have a scope
-        self._slowdown = Slowdown()
-        self._rate = RequestRate()
-        self._looks = anyio.Semaphore(MAX_LOOKS)
-        self._vouched: dict[bytes, float] = {}  # the hashes of JWTs that were good, and until when that counts
-        self._open: defaultdict[str, set[anyio.CancelScope]] = defaultdict(set)
+        memory = settings.memory
+        self._slowdown, self._rate, self._looks = memory.slowdown, memory.rate, memory.looks
+        self._vouched, self._open = memory.vouched, memory.open
         tokens.observe(self._revoked)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -281,12 +291,15 @@ class _Answer:
 
 
 def address_of(scope: Scope, proxies: Collection[str]) -> str:
-    """Return where a request came from: of a named proxy, the last address in its header that is no proxy's."""
+    """Return where a request came from: of a named proxy, the last address in its headers that is no proxy's.
+
+    Some proxies add a header of their own below the one that the client has sent.
+    """
     client = scope.get("client")
     address = plain_address(str(client[0])) if client else ""
     if address not in proxies:
         return address
-    forwarded = Headers(scope=scope).get("x-forwarded-for", "")
+    forwarded = ",".join(Headers(scope=scope).getlist("x-forwarded-for"))
     named = [without_port(each.strip()) for each in forwarded.split(",") if each.strip()]
     return next((each[:64] for each in reversed(named) if each not in proxies), address)
 

@@ -34,7 +34,8 @@ from harken.clock import Signal
 from harken.config.satellite import LINK_PATH
 from harken.daemon.callers import DistantOrigin, OriginFacts
 from harken.daemon.listener import Listener
-from harken.daemon.public.listener import Slowdown
+from harken.daemon.public.gate import GateSettings, address_of
+from harken.daemon.public.listener import WRONG_SECONDS
 from harken.daemon.satellites.link import BrokenProtocol, LinkStream, SatelliteLink
 from harken.daemon.session_wiring import SessionWiring
 from harken.daemon.supervisor import contain
@@ -58,7 +59,6 @@ HELLO_SECONDS: Final = 10.0
 USED_EVERY_SECONDS: Final = 60.0
 WAKE_SECONDS: Final = 25.0
 WAYS_PAUSES: Final = (1.0, 5.0, 15.0, 60.0, 0.0)  # between two times that the ways to wake a session are asked for
-MAX_LOOKS: Final = 8  # at tokens at once: the store is there for others too
 MAX_WATCHED: Final = 2_000
 REVOKED: Final = 4_001
 REPLACED: Final = 4_002
@@ -136,6 +136,7 @@ class Machines:
         sessions: Sessions,
         bells: Bells,
         trial_dir: Path,
+        gate: GateSettings,
     ) -> None:
         self._tokens = tokens
         self._listener = listener
@@ -143,8 +144,8 @@ class Machines:
         self._sessions = sessions
         self._bells = bells
         self._trial_dir = str(trial_dir)
-        self._slowdown = Slowdown()
-        self._looks = anyio.Semaphore(MAX_LOOKS)
+        self._proxies = gate.proxies
+        self._slowdown, self._looks = gate.memory.slowdown, gate.memory.looks
         self._open: set[JoinedMachine] = set()  # also before a machine has said who it is
         self._here: dict[str, JoinedMachine] = {}
         self._last: dict[str, JoinedMachine] = {}  # of each name, the one that came last and may not be here yet
@@ -189,7 +190,7 @@ class Machines:
             answer = Response(json_bytes({"error": exc.as_dict()}), exc.http_status, media_type="application/json")
             await socket.send_denial_response(answer)
             return
-        machine = JoinedMachine(token, socket, _address(socket))
+        machine = JoinedMachine(token, socket, address_of(socket.scope, self._proxies))
         self._open.add(machine)
         try:
             await socket.accept()
@@ -204,14 +205,15 @@ class Machines:
                 await socket.close(*machine.reason)
 
     async def _admit(self, socket: WebSocket) -> Token:
-        address = _address(socket)
-        if self._slowdown.is_shut_out(address):
-            raise Unavailable("Too many wrong tokens came from this address.", "Wait a minute.", retry_after=60.0)
+        address = address_of(socket.scope, self._proxies)
         spoken = socket.headers.get(PROTOCOL_HEADER, "")
         machine = socket.headers.get(MACHINE_HEADER, "")
         said = socket.headers.get("authorization", "")
         # A wrong id is like a wrong token: nobody finds out which it was.
         secret = said.removeprefix(_BEARER) if said.startswith(_BEARER) and _MACHINE_ID.fullmatch(machine) else ""
+        if self._slowdown.is_shut_out(address) and not self._tokens.is_known(secret):
+            await anyio.sleep(WRONG_SECONDS)
+            raise Unavailable("Too many wrong tokens came from this address.", "Wait a minute.", retry_after=60.0)
         try:
             async with self._looks:
                 token = await self._tokens.admit(secret, MACHINE, machine, address)
@@ -498,7 +500,3 @@ class AsgiSocket:
         if data is None:
             raise BrokenProtocol
         return bytes(data)
-
-
-def _address(socket: WebSocket) -> str:
-    return socket.client.host if socket.client else ""
