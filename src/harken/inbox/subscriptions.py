@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -454,7 +454,7 @@ class EventSubscriptions:
         place: EventPlace,
         sink: EventSink,
         *,
-        audience_of: Callable[[], EventAudience],
+        audience_of: Callable[[], Awaitable[EventAudience]],
         subscriber: EventSubscriber,
         heartbeat_seconds: float,
     ) -> None:
@@ -463,7 +463,7 @@ class EventSubscriptions:
         with self.following() as bell_of:
             while not self.is_closed:
                 bell = bell_of()
-                page = await self.page(wanted, audience_of(), number, PAGE)
+                page = await self.page(wanted, await audience_of(), number, PAGE)
                 is_truncated = is_truncated or page.is_truncated
                 if is_first or is_truncated:
                     await sink.active(await self.cursor(page.begin), is_truncated=is_truncated)

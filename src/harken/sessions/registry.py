@@ -349,6 +349,12 @@ class Sessions:
             self.note_change(session.key)
         return is_changed
 
+    def read_also(self, session: Session, mailboxes: tuple[Mailbox, ...]) -> None:
+        """Let a session that reads every mailbox read those that came later."""
+        if session.mailboxes != mailboxes:
+            session.mailboxes = mailboxes
+            self.note_change(session.key)
+
     def live(self) -> Sequence[Session]:
         """Return the live sessions, the last active first."""
         return sorted(self._live.values(), key=lambda session: session.last_active, reverse=True)

@@ -302,7 +302,7 @@ class EventServer:
         # A subscriber that begins gets its first cursor at once: one that dies while it waits would have none.
         seconds = min(params.timeout_ms or 0, MAX_WAIT_MS) / 1000 if params.cursor is not None else 0.0
         page = await self._waited(context, wanted, place, limit, seconds if may_wait else 0.0)
-        self._poller(wanted, self._audience(context, wanted)).note(self._clock.now(), len(page.occurrences))
+        self._poller(wanted, await self._audience(context, wanted)).note(self._clock.now(), len(page.occurrences))
         return {
             "resultType": "complete",
             "events": [event_json(each) for _, each in page.occurrences],
@@ -318,14 +318,15 @@ class EventServer:
         """Return the page that follows a place, as soon as there is something on it, or when the time is over."""
         with self._subscriptions.following() as bell_of:
             bell = bell_of()
-            page = await self._subscriptions.page(wanted, self._audience(context, wanted), place.number, limit)
+            audience = await self._audience(context, wanted)
+            page = await self._subscriptions.page(wanted, audience, place.number, limit)
             with anyio.move_on_after(seconds):
                 while seconds and not (page.occurrences or page.has_more or page.is_truncated or place.is_truncated):
                     await bell.wait()
                     if self._subscriptions.is_closed:
                         break
                     bell = bell_of()
-                    audience = self._audience(context, wanted)
+                    audience = await self._audience(context, wanted)
                     page = await self._subscriptions.page(wanted, audience, page.number, limit)
             return page
 
@@ -344,7 +345,7 @@ class EventServer:
                 {"limit": "subscriptions", "max": MAX_STREAMS},
             )
         self._streams += 1
-        subscriber = self._subscriptions.enter(wanted, self._audience(context, wanted), PUSH)
+        subscriber = self._subscriptions.enter(wanted, await self._audience(context, wanted), PUSH)
         try:
             await self._subscriptions.deliver(
                 wanted,
@@ -399,14 +400,14 @@ class EventServer:
         if params.max_age_ms is not None and params.cursor is not None:
             oldest = self._clock.now() - timedelta(milliseconds=min(params.max_age_ms, _LONGEST_MS))
         wanted = Subscription(kind, given, oldest)
-        self._audience(context, wanted)
+        await self._audience(context, wanted)
         return wanted
 
-    def _audience(self, context: Context, wanted: Subscription) -> EventAudience:
-        """Return who is told, as it is now: a session may come to read as another task."""
-        session = self._current()
-        if session is None:
+    async def _audience(self, context: Context, wanted: Subscription) -> EventAudience:
+        """Return who is told, as it is now: a session may come to read as another task, or one more mailbox."""
+        if self._current() is None:
             raise MCPError(types.INVALID_REQUEST, "The connection has no session.")
+        session = await self._enter(context)
         mailboxes = frozenset(session.mailboxes)
         named = wanted.filter.mailbox
         try:

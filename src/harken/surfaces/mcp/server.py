@@ -43,7 +43,7 @@ from harken.hosts.instructions import CHANNEL, INBOX, SKILLS, Abilities, command
 from harken.hosts.registry import host_named, host_of_client
 from harken.inbox.caller import Caller, Grant, Role, lets
 from harken.memory import json_bytes
-from harken.model import DeliveryId, SessionKey
+from harken.model import DeliveryId, Mailbox, SessionKey
 from harken.sessions.proof import CallLog
 from harken.sessions.session import NamedTask, Pusher, Session
 from harken.surfaces.mcp.events import CAPABILITY, EXTENSION, EventServer
@@ -186,11 +186,13 @@ class AgentServer:
         async with self._entering:
             if self.session is None:
                 self.session = await self._register(context)
+            elif self._holder is not None:
+                self._inbox.sessions.read_also(self.session, await self._held_mailboxes(self._holder, self.session.key))
             return self.session
 
     async def _enter_reading(self, context: Context) -> Session:
         """Return the session; refuses a token that does not let its holder read."""
-        if self._holder is not None and self._holder.scope and not lets(self._holder.scope, "read", Grant.READ):
+        if self._holder is not None and not self._holder.may("read", Grant.READ):
             raise MCPError(types.INVALID_REQUEST, "Your token does not let you read.")
         return await self._enter(context)
 
@@ -250,7 +252,6 @@ class AgentServer:
     async def _held_session(self, holder: Caller, client: str) -> Session:
         """Return the session of an agent elsewhere: its token names its consumer and mailboxes."""
         now, key = self._clock.now(), SessionKey(f"{REMOTE}{self._hello.edge}")
-        mailboxes = holder.mailboxes or (await self._inbox.person(key, holder.consumer)).mailboxes
         return Session(
             key=key,
             agent=holder.consumer,
@@ -259,13 +260,19 @@ class AgentServer:
             client=client,
             cwd="",
             pid=0,
-            mailboxes=mailboxes,
+            mailboxes=await self._held_mailboxes(holder, key),
             surfaces=GENERIC.modern_surfaces if self.is_modern else GENERIC.surfaces,
             opened_at=now,
             last_active=now,
             result_bytes=GENERIC.result_bytes,
             has_token=True,
         )
+
+    async def _held_mailboxes(self, holder: Caller, key: SessionKey) -> tuple[Mailbox, ...]:
+        """Return what the holder of a token reads now: who may not read is told of nothing and promised nothing."""
+        if not holder.may("read", Grant.READ):
+            return ()
+        return holder.mailboxes or (await self._inbox.person(key, holder.consumer)).mailboxes
 
     async def _be_named(self, session: Session) -> Session:
         """Let the session, which hooks may have told of before, read as the task that this edge was started for."""
