@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import anyio
+import psutil
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -93,6 +94,16 @@ def test_session_ends_with_the_host(public: PublicDaemon, command: list[str]) ->
         client.tool("inbound_queue_stats")
         assert len(public.call("status")["sessions"]) == 1
     until(lambda: public.call("status")["sessions"] == [], "the session is gone")
+
+
+def test_token_is_in_no_list_of_processes(command: list[str]) -> None:
+    """Others can see the arguments of a program; so it gets the name of a file."""
+    secret = Path(command[-1]).read_text().strip()
+    with host(command) as client:
+        listed = [str(each.info) for each in psutil.process_iter(["cmdline", "environ"])]
+        assert client.tool("inbound_queue_stats")["depth"] == 0
+    assert [each for each in listed if command[-1] in each]
+    assert not [each for each in listed if secret in each]
 
 
 @pytest.mark.parametrize("url", ["http://harken.example.org/mcp", "ftp://localhost/mcp", ""])

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import socket
+import tarfile
 import threading
 from contextlib import closing
+from hashlib import sha256
 
+import psutil
 import pytest
 
 from harken.daemon.public.gate import MAX_OPEN, RequestRate, address_of
 from harken.daemon.public.listener import WRONG_MOST, Slowdown
+from tests.cli.rig import Rig
 from tests.loss.rig import WAIT_SECONDS, until
 from tests.remote.rig import ACCEPT, PublicDaemon
 from tests.remote.test_lost_streams import RawClient
@@ -229,16 +233,29 @@ def test_strangers_write_nothing_into_the_log(public: PublicDaemon) -> None:
     assert log.read_text() == before
 
 
-def test_secret_is_in_no_log_and_no_list_of_processes(public: PublicDaemon) -> None:
-    """Whatever was asked with it, also what failed."""
+def test_secret_is_in_no_file_no_export_no_backup_and_no_list_of_processes(public: PublicDaemon) -> None:
+    """Whatever was asked with it, also what failed. Its hash is only where the database is."""
     secret = public.token()
     public.api("whoami", secret)
     public.api("nonsense", secret)
     public.ask("/mcp", secret, b"not json", Accept=ACCEPT, Content_Type="application/json")
     home = public.main.served.home
+    digest = sha256(secret.encode()).digest()
+    person = Rig(home)
+    told = [person.ok(*words) for words in (("export",), ("journal",), ("status", "--all"), ("token", "list"))]
+    backup = home.parent / "backup.tar.gz"
+    person.ok("backup", str(backup))
+    with tarfile.open(backup) as packed:
+        files = [packed.extractfile(each) for each in packed.getmembers()]
+        kept = [each.read() for each in files if each is not None]
+    assert not [each for each in (secret, digest.hex()) if each in str(told)]
+    assert kept
+    assert not [each for each in kept if secret.encode() in each]
     for path in home.rglob("*"):
         if path.is_file():
             assert secret.encode() not in path.read_bytes(), path
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        assert secret not in str(process.info)
 
 
 def test_slow_client_is_no_matter_to_others(public: PublicDaemon) -> None:
