@@ -115,7 +115,7 @@ async def open_bench(folder: Path, bounds: Bounds) -> AsyncIterator[Bench]:
     clock = FakeClock()
     policy = IngestPolicy(
         sender_rules=(SenderRule("local", "owner", Trust.OWNER),),
-        default_trust={"local": Trust.KNOWN},
+        default_trust={"local": Trust.KNOWN, "teams": Trust.UNKNOWN},
         default_attention={"local": Attention.WAKE, "teams": Attention.WAKE},
     )
     async with open_store(folder / "harken.db", clock) as store:

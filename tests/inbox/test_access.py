@@ -46,6 +46,21 @@ async def test_a_decision_counts_from_the_next_message_on(bench: Bench) -> None:
     assert await trust_of(bench) is Trust.UNKNOWN
 
 
+async def test_sender_that_is_named_with_its_source_is_refused_with_the_right_words(bench: Bench) -> None:
+    """A decision about `teams:ann` would be kept and never match, and you would think that she was let in."""
+    with pytest.raises(UserError, match="teams is a source") as refused:
+        await bench.access.allow(OWNER, "teams:ann")
+    assert refused.value.hint == "Name the two apart: ann --source teams"
+    assert (await bench.access.allow(OWNER, "29:1abc")).sender == "29:1abc"
+    assert (await bench.access.allow(OWNER, "teams:ann", source="bot")).sender == "teams:ann"
+
+
+async def test_name_that_nothing_can_have_is_not_muted(bench: Bench) -> None:
+    """It would stand in every list of mutes."""
+    with pytest.raises(UserError, match="100,000 characters"):
+        await bench.access.mute(OWNER, "sender", "x" * 100_000)
+
+
 @pytest.mark.parametrize("source", ["*", "teams"])
 async def test_no_decision_makes_the_word_of_everyone_yours(bench: Bench, source: str) -> None:
     """One star too many would let every stranger give your agents orders."""

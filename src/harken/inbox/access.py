@@ -18,7 +18,7 @@ from harken.inbox.caller import CHANNELS_ID, EVERY_MAILBOX, Caller, Grant, Role,
 from harken.ingest.intake import PolicyBook
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import ANYONE, fold_id
-from harken.ingest.prepare import check_mailbox
+from harken.ingest.prepare import MAX_SENDER_ID, check_mailbox
 from harken.model import (
     INBOX,
     LOCAL,
@@ -153,6 +153,12 @@ class Access:
                 f"{CHANNELS_ID!r} is the sender of what you inject, which is always data.",
                 "Allow or deny the source it is from.",
             )
+        before, colon, rest = sender.strip().partition(":")
+        if colon and source.strip() in ("", ANYONE) and before in self._policies.current().default_trust:
+            raise UserError(
+                f"{before} is a source, and no sender's id begins with its name.",
+                f"Name the two apart: {rest} --source {before}",
+            )
         rule = SenderRule(*named, trust)
         await self._people.set_sender(rule)
         await self._policies.refresh()
@@ -164,6 +170,8 @@ class Access:
             raise UserError(f"{kind[:40]!r} cannot be muted.", f"Mute one of: {', '.join(MUTE_KINDS)}.")
         if not name.strip():
             raise UserError(f"Which {kind}?", f"Name it: harken mute {kind} NAME")
+        if len(name) > MAX_SENDER_ID:
+            raise UserError(f"No {kind} has a name of {len(name):,} characters.", "Take it from `harken read ID`.")
         until = None if seconds is None else self._clock.now() + timedelta(seconds=seconds)
         return Mute(kind, name.strip(), until)
 

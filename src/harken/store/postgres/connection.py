@@ -477,6 +477,12 @@ def translate(error: Exception) -> HarkenError:
             "Check the user in store.url and what store.password refers to; `harken store move` has --password.",
             retry_after=RETRY_SECONDS,
         )
+    if isinstance(error, psycopg.DatabaseError) and not isinstance(error, psycopg.OperationalError):
+        return Unavailable(
+            f"PostgreSQL refused a statement ({detail}).",
+            "It changed nothing. If it happens again, report what logs/daemon.log has of it.",
+            retry_after=RETRY_SECONDS,
+        )
     return Unavailable(
         f"PostgreSQL does not answer ({detail}).",
         "Check that the server runs and that store.url is right; logs/daemon.log has more.",
