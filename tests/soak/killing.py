@@ -294,6 +294,7 @@ class Life:
                 until(
                     lambda: set(self.home.glob("harken.db.lost-*")) - before or command.poll() is not None,
                     "files are put in place",
+                    60,
                     pause_seconds=0.0,
                 )
             else:

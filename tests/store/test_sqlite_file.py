@@ -9,18 +9,31 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
 import pytest
 
 from harken.errors import Unavailable, UserError
-from harken.model import INBOX
+from harken.model import INBOX, DeliveryState
+from harken.store.contract.deliveries import OfferFilter
 from harken.store.contract.messages import Checkpoint
+from harken.store.files import DiskReserve
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect, migrations
 from harken.testing import FakeClock
-from tests.contracts.store_suite import AGENT, EVERYTHING, WAIT_SECONDS, fill, new_message, texts
+from tests.contracts.store_suite import (
+    AGENT,
+    EVERYTHING,
+    READER,
+    WAIT_SECONDS,
+    fill,
+    new_message,
+    offer,
+    offered_texts,
+    texts,
+)
 
 PERMISSION_CHILD = Path(__file__).with_name("permission_child.py")
 ROOT = Path(__file__).parents[2]
@@ -213,6 +226,55 @@ async def test_full_database_refuses_and_recovers(tmp_path: Path) -> None:
         opened[0].execute("PRAGMA max_page_count = 1000000")
         [appended] = await store.messages.append([new_message("after")])
         assert (appended.message.seq, await store.events.last()) == (2, 2)
+
+
+class FullDisk(sqlite3.Connection):
+    """A connection with whose next commit the disk is full."""
+
+    is_full = False
+
+    def execute(self, sql: str, parameters: sqlite3._Parameters = (), /) -> sqlite3.Cursor:
+        """Run a statement, or find no room for it."""
+        if self.is_full and sql == "COMMIT":
+            self.is_full = False
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorname = "SQLITE_FULL"
+            raise error
+        return super().execute(sql, parameters)
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+async def test_offer_that_is_made_in_the_reserve_stands(tmp_path: Path, *, is_waiting: bool) -> None:
+    """Withdrawn, it would come again without the mark, and a call that follows would prove nothing."""
+    opened, clock = list[FullDisk](), FakeClock()
+
+    def opener(path: str) -> FullDisk:
+        opened.append(sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=FullDisk))
+        return opened[-1]
+
+    reserve = DiskReserve(tmp_path / "reserve", 1_000)
+    reserve.begin()
+    async with open_store(tmp_path / "harken.db", clock, opener=opener, reserve=reserve) as store:
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
+        await fill(store, "hello")
+        opened[0].is_full = True
+        if is_waiting:
+            given = await store.deliveries.offer_when_ready(
+                READER,
+                10,
+                surface="wait",
+                carrier="call-1",
+                lease=timedelta(minutes=1),
+                rank=lambda: 0.0,
+                where=OfferFilter,
+                seconds=WAIT_SECONDS,
+            )
+            offers = list(given.whole)
+        else:
+            offers = await offer(store, clock)
+        assert (offered_texts(offers), reserve.is_used) == (["hello"], True)
+        [seen] = await store.deliveries.prove([each.delivery_id for each in offers], "later call")
+        assert seen.state is DeliveryState.SEEN
 
 
 async def test_failing_write_to_the_disk_refuses_and_recovers(path: Path) -> None:

@@ -11,7 +11,7 @@ import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -387,7 +387,8 @@ class Daemon:
         try:
             await CallConnection(stream, lines, context).serve()
         finally:
-            with anyio.CancelScope(shield=True):
+            # While the store cannot be written its leases stay, and end by time.
+            with anyio.CancelScope(shield=True), suppress(Unavailable):
                 await self.store.deliveries.release(session)
 
     def _greet(self, origin: Origin, session: Session, hello: Hello, notify: Notify, ask: Ask | None) -> None:

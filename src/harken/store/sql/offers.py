@@ -678,6 +678,10 @@ class WaitingReaders:
         self._heads.clear()
 
     def _withdraw_doubtful(self, tx: Transaction) -> None:
-        """Withdraw offers of commits that failed; they stay doubtful until this transaction is committed."""
+        """Withdraw offers of commits that failed; they stay doubtful until this transaction is committed.
+
+        One that this transaction makes again, as in the reserve of a full disk, is not withdrawn with them.
+        """
         for reader, carrier in self._doubtful:
-            self._withdraw(tx, reader.session, carrier)
+            if (reader, carrier) not in self._offered:
+                self._withdraw(tx, reader.session, carrier)
