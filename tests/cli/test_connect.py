@@ -362,5 +362,5 @@ def test_approvals_are_relayed_only_where_you_chose_it_and_until_you_take_it_bac
     assert relays("--approvals")
     assert relays()
     assert not relays("--no-approvals")
-    refused = person.run("connect", "copilot", "--approvals", "--yes")
-    assert (refused.code, "claude-code, codex, opencode" in refused.err) == (USER_ERROR, True)
+    refused = person.run("connect", "qwen", "--approvals", "--yes")
+    assert (refused.code, "claude-code, copilot-cli, codex, opencode" in refused.err) == (USER_ERROR, True)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final
 
@@ -187,6 +187,30 @@ class Stage:
 
     def _interactive(self, *extra: str) -> tuple[str, ...]:
         return self.recipe.interactive(self.program, self.recipe.for_private(self.model.url), *extra)
+
+
+ASKING_ARGV: Final[Mapping[str, tuple[str, ...]]] = {
+    "copilot-cli": (),
+    "gemini-cli": ("--approval-mode", "default"),
+    "qwen-code": ("--approval-mode", "default"),
+}
+
+
+class AskingStage(Stage):
+    """A host that asks before it runs a command, as hosts do for people."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, stage: Stage) -> AskingStage:
+        """Return a host that does not ask as one that does."""
+        return cls(**{each.name: getattr(stage, each.name) for each in fields(stage)})
+
+    @property
+    def recipe(self) -> TrialRecipe:
+        """How it is started, without the options by which a trial is asked nothing."""
+        usual = trial_recipe(self.host.name)
+        return replace(usual, interactive_argv=ASKING_ARGV.get(self.host.name, usual.interactive_argv))
 
 
 def _home_of(process: psutil.Process) -> str:

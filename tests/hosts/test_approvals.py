@@ -16,11 +16,11 @@ from harken.testing import DaemonProcess
 from harken.testing.agent import Json
 from harken.trial.exchange import ModelAnswer, in_order
 from harken.trial.screen import TerminalProgram
-from tests.hosts.stage import Stage
+from tests.hosts.stage import AskingStage, Stage
 from tests.hosts.story import READY_SECONDS, STEP_SECONDS, arrived, marker
 from tests.loss.rig import until
 
-every_host = pytest.mark.parametrize("host", ["opencode", "claude-code", "codex"], indirect=True)
+every_host = pytest.mark.parametrize("host", ["opencode", "claude-code", "codex", "copilot-cli"], indirect=True)
 
 ASKS: dict[str, tuple[str, Json]] = {
     "opencode": (".config/opencode/opencode.json", {"permission": {"bash": "ask"}}),
@@ -30,24 +30,27 @@ SHOWN = {
     "opencode": "Permission required",
     "claude-code": "Do you want to proceed",
     "codex": "Would you like to run the following command?",
+    "copilot-cli": "Do you want to run this command?",
 }
+CONSENT = "wants elevated permissions"  # of Copilot, at its first start in a repository
 
 
 @pytest.fixture
 def asking(offline: Stage) -> Stage:
     """The host, connected so that its questions can be answered elsewhere, and set to ask before a shell command."""
-    if offline.host.name == "codex":
-        file = offline.user / ".codex" / "config.toml"
+    stage = AskingStage.of(offline)
+    if stage.host.name == "codex":
+        file = stage.user / ".codex" / "config.toml"
         asks = file.read_text().replace('"never"', '"on-request"').replace("danger-full-access", "workspace-write")
         file.write_text(asks)
-    else:
-        name, settings = ASKS[offline.host.name]
-        file = offline.user / name
+    elif stage.host.name in ASKS:
+        name, settings = ASKS[stage.host.name]
+        file = stage.user / name
         file.parent.mkdir(parents=True, exist_ok=True)
         before = json.loads(file.read_text()) if file.exists() else {}
         file.write_text(json.dumps({**before, **settings}))
-    offline.harken("connect", offline.host.name, "--approvals", "--yes")
-    return offline
+    stage.harken("connect", stage.host.name, "--approvals", "--yes")
+    return stage
 
 
 def shell(stage: Stage, command: str) -> ModelAnswer:
@@ -63,6 +66,8 @@ def asked(stage: Stage, *answers: ModelAnswer) -> Iterator[tuple[TerminalProgram
     """The host in its terminal, at the question whether the first command may run."""
     stage.model.follow(in_order(*(answers or (shell(stage, "touch it"),))))
     with stage.screen() as screen:
+        if stage.host.name == "copilot-cli":
+            consent(screen)
         screen.wait_for(stage.recipe.ready, READY_SECONDS)
         screen.submit(marker())
         found = asked_first(stage)
@@ -70,11 +75,28 @@ def asked(stage: Stage, *answers: ModelAnswer) -> Iterator[tuple[TerminalProgram
         yield screen, found
 
 
+def consent(screen: TerminalProgram) -> None:
+    """Let the extension handle permission requests, always in this repository."""
+    screen.wait_for(CONSENT, READY_SECONDS)
+    screen.wait_quiet()
+    screen.press("down")
+    screen.wait_quiet()
+    screen.press("enter")
+    screen.wait_for(lambda text: CONSENT not in text, STEP_SECONDS)
+    screen.wait_quiet()
+
+
 def asked_first(stage: Stage) -> Json:
     """Return what is asked, once something is."""
     return until(
         lambda: next(iter(json.loads(stage.harken("approve", "--json"))["approvals"]), None), "it asks", STEP_SECONDS
     )
+
+
+def command_of(approval: Json) -> str:
+    """Return the command that is asked about."""
+    asked = approval["arguments"]
+    return str(asked.get("command") or asked["fullCommandText"])
 
 
 def became(stage: Stage, approval: Json, *states: str) -> Json:
@@ -96,7 +118,7 @@ def has_run(stage: Stage, name: str = "it") -> bool:
 def test_allowed_elsewhere_runs_and_is_called_obeyed_by_evidence(asking: Stage) -> None:
     """The whole way: asked while its own window asks too, answered in another terminal, done, and known to be."""
     with asked(asking) as (screen, approval):
-        assert "touch it" in approval["arguments"]["command"]
+        assert "touch it" in command_of(approval)
         assert not has_run(asking)
         asking.harken("approve", approval["id"], "once")
         until(lambda: has_run(asking), "it ran", STEP_SECONDS)
@@ -143,7 +165,7 @@ def test_of_two_questions_each_gets_its_own_answer(asking: Stage) -> None:
         told = "not this" if first["carries_reason"] else "rejected by user"
         while left:
             approval = asked_first(asking)
-            (command,) = (each for each in left if each in approval["arguments"]["command"])
+            (command,) = (each for each in left if each in command_of(approval))
             left.remove(command)
             why = ["not this"] if approval["carries_reason"] else []
             asking.harken("approve", approval["id"], *(["once"] if command == "touch it" else ["no", *why]))
@@ -179,7 +201,7 @@ def test_daemon_that_is_killed_leaves_the_question_in_its_window(asking: Stage, 
         until(lambda: has_run(asking), "it ran", STEP_SECONDS)
 
 
-@pytest.mark.parametrize("host", ["opencode", "codex"], indirect=True)
+@pytest.mark.parametrize("host", ["opencode", "codex", "copilot-cli"], indirect=True)
 def test_host_asks_the_daemon_that_comes_after_a_killed_one(asking: Stage, daemon: DaemonProcess) -> None:
     """What was asked before is withdrawn; it is another question now, and is answered as any other."""
     with asked(asking) as (_, before):

@@ -6,46 +6,27 @@ What Harken believes is read from `status`, and what it noted from its journal; 
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
 
 import pytest
 
-from harken.hosts.registry import hook_host, trial_recipe
-from harken.hosts.trial_recipe import TrialRecipe
+from harken.hosts.registry import hook_host
 from harken.sessions.turns import Halt
 from harken.testing import DaemonProcess
 from harken.testing.agent import Json
 from harken.trial.exchange import ModelAnswer, ModelRequest, in_order, side
-from tests.hosts.stage import Stage
+from tests.hosts.stage import AskingStage, Stage
 from tests.hosts.story import READY_SECONDS, STEP_SECONDS, marker, sessions
 from tests.hosts.test_approvals import ASKS, has_run, shell
 from tests.loss.rig import until
 
-ASKING_ARGV = {
-    "copilot-cli": (),
-    "gemini-cli": ("--approval-mode", "default"),
-    "qwen-code": ("--approval-mode", "default"),
-}
 FAIL_SECONDS = 100.0
 BAD, TOO_MANY = 400, 429
-
-
-class AskingStage(Stage):
-    """A host that asks before it runs a command, as hosts do for people."""
-
-    __slots__ = ()
-
-    @property
-    def recipe(self) -> TrialRecipe:
-        """How it is started, without the options by which a trial is asked nothing."""
-        usual = trial_recipe(self.host.name)
-        return replace(usual, interactive_argv=ASKING_ARGV.get(self.host.name, usual.interactive_argv))
 
 
 @pytest.fixture
 def asking(offline: Stage) -> Stage:
     """The host, connected, and set to ask before a shell command."""
-    stage = AskingStage(**{each.name: getattr(offline, each.name) for each in fields(offline)})
+    stage = AskingStage.of(offline)
     if stage.host.name == "codex":
         file = stage.user / ".codex" / "config.toml"
         asks = file.read_text().replace('"never"', '"on-request"').replace("danger-full-access", "workspace-write")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from harken.errors import UserError
 from harken.hosts.connect.plan import ConnectOptions, InstallTarget
 from harken.hosts.copilot import connect
 from harken.hosts.copilot.connect import CONNECTOR, settings_file
-from harken.hosts.copilot.hooks import HOOKS
+from harken.hosts.copilot.hooks import APPROVALS, HOOKS, REFUSED
 from harken.hosts.hook import SILENCE, Hello
+from harken.model import ApprovalChoice, ApprovalRequest
 from harken.sessions.turns import HookEvent, HookMoment
 from harken.verbs.table import TOOLS
 from tests.hosts_unit.rig import put
@@ -143,6 +145,81 @@ def test_each_wake_says_what_it_costs(place: InstallTarget) -> None:
     assert b"wait.py" not in plain
     assert b"extension" not in plain
     assert b"wait.py" not in b"".join(connect.files(place, connect.EXTENSION).values())
+
+
+@pytest.mark.parametrize("wake", WAKES)
+def test_questions_are_answered_elsewhere_by_an_extension_of_its_own(place: InstallTarget, wake: str) -> None:
+    """Whoever lets it handle no requests keeps the wake; taken back, nothing of it stays."""
+    asking, own = replace(place, has_approvals=True), connect.folder(place) / connect.ANSWERER
+    plan = CONNECTOR.plan(asking, ConnectOptions(wake=wake))
+    assert any("Copilot asks whether it may" in note for note in plan.notes)
+    put(plan)
+    assert json.loads((own / "harken.json").read_text()) == {"home": str(place.harken)}
+    assert b"onPermissionRequest" in (own / "extension.mjs").read_bytes()
+    assert json.loads((connect.folder(place) / "harken" / "plugin.json").read_text())["extensions"] == "extensions/"
+    put(CONNECTOR.plan(place, ConnectOptions(wake=wake)))
+    assert not (own / "harken.json").exists()
+    assert not (own / "extension.mjs").exists()
+
+
+def question(**asked: object) -> ApprovalRequest | None:
+    """Return what a question of the real shape asks."""
+    shell = {"kind": "shell", "toolCallId": "call_1", "fullCommandText": "touch a", "intention": "make a file"}
+    named = {"commands": [{"identifier": "touch", "readOnly": False}], "canOfferSessionApproval": True}
+    return APPROVALS.question(payload(requestId="r-1", asked={**shell, **named, **asked}), HELLO)
+
+
+def test_question_has_all_that_copilot_says_of_it() -> None:
+    """The answer is bound to it; what only names the request is no part of it."""
+    found = question()
+    assert found is not None
+    assert (found.session, found.native, found.tool) == ("a62138f1", "r-1", "shell")
+    assert found.arguments == {
+        "fullCommandText": "touch a",
+        "intention": "make a file",
+        "commands": [{"identifier": "touch", "readOnly": False}],
+    }
+    assert found.choices == (ApprovalChoice.ONCE, ApprovalChoice.ALWAYS, ApprovalChoice.NO)
+    assert found.always == "touch: every such command, in this conversation"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"canOfferSessionApproval": False},
+        {"commands": []},
+        {"commands": [{}]},
+        {"commands": "touch"},
+        {"commands": [7]},
+    ],
+)
+def test_always_is_offered_only_with_what_it_would_allow(asked: Mapping[str, object]) -> None:
+    """What cannot be named cannot be shown."""
+    found = question(**asked)
+    assert found is not None
+    assert (found.choices, found.always) == ((ApprovalChoice.ONCE, ApprovalChoice.NO), "")
+
+
+@pytest.mark.parametrize("asked", [{"kind": 7}, {"kind": ""}])
+def test_question_that_is_not_understood_stays_with_copilot(asked: Mapping[str, object]) -> None:
+    """Its own dialog is there anyway."""
+    assert question(**asked) is None
+    assert APPROVALS.question(payload(requestId="r-1", asked="shell"), HELLO) is None
+    assert APPROVALS.question({"asked": {"kind": "shell"}, "requestId": "r-1"}, HELLO) is None
+
+
+def test_answer_is_one_of_copilots_own_results() -> None:
+    """`Always` allows the commands that were shown, and a refusal has words."""
+    asked = payload(asked={"canOfferSessionApproval": True, "commands": [{"identifier": "touch"}]})
+
+    def result(choice: ApprovalChoice, reason: str = "") -> object:
+        return json.loads(APPROVALS.answer(asked, choice, reason).stdout)
+
+    assert result(ApprovalChoice.ONCE) == {"kind": "approve-once"}
+    allowed = {"kind": "commands", "commandIdentifiers": ["touch"]}
+    assert result(ApprovalChoice.ALWAYS) == {"kind": "approve-for-session", "approval": allowed}
+    assert result(ApprovalChoice.NO, "use make") == {"kind": "reject", "feedback": "use make"}
+    assert result(ApprovalChoice.NO) == {"kind": "reject", "feedback": REFUSED}
 
 
 def test_project_is_connected_by_a_file_that_git_leaves_alone(place: InstallTarget, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ _PROMISES: Final = (
         "test_what_is_called_seen_was_on_the_wire",
     ),
     held(
-        "[answering what opencode and Claude Code ask]",
+        "[answering what Claude Code, Codex, Copilot CLI and opencode ask]",
         "test_allowed_elsewhere_runs_and_is_called_obeyed_by_evidence",
         "test_command_line_shows_it_whole_and_answers",
         "test_page_shows_everything_that_is_asked_and_takes_the_answer",

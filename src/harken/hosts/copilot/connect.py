@@ -54,6 +54,8 @@ NO_WAKE: Final = ""
 ARMING_WORDS: Final = "Please start Harken's waiter"
 CATALOGUE: Final = ".github/plugin/marketplace.json"
 EXTENSION_SETTINGS: Final = f"{PLUGIN}/extensions/{PLUGIN}/harken.json"
+# An extension of its own: who refuses what Copilot asks about it at its start still has the other one.
+ANSWERER: Final = f"{PLUGIN}/extensions/{PLUGIN}-approvals"
 
 # Our tools that reach nobody but are not read-only, so that Copilot asks before each. A hook could answer for the
 # person, but its word would also beat what they have refused by a rule of their own.
@@ -129,11 +131,14 @@ def files(place: InstallTarget, wake: str) -> Mapping[str, bytes]:
         "hooks": "hooks/hooks.json",
         "mcpServers": ".mcp.json",
     }
-    if wake == EXTENSION:
+    if wake == EXTENSION or place.has_approvals:
         manifest["extensions"] = "extensions/"
-        script = resources("harken.hosts.copilot").joinpath("files", "extension.mjs").read_bytes()
-        parts[f"{PLUGIN}/extensions/{PLUGIN}/extension.mjs"] = script
+    if wake == EXTENSION:
+        parts[f"{PLUGIN}/extensions/{PLUGIN}/extension.mjs"] = _script("extension.mjs")
         parts[EXTENSION_SETTINGS] = _json({"home": str(place.harken)})
+    if place.has_approvals:
+        parts[f"{ANSWERER}/extension.mjs"] = _script("approvals.mjs")
+        parts[f"{ANSWERER}/harken.json"] = _json({"home": str(place.harken)})
     plugin = {"name": PLUGIN, "source": f"./{PLUGIN}", "description": _DESCRIPTION, "version": __version__}
     catalogue = {"name": MARKETPLACE, "owner": {"name": "Harken"}, "plugins": [plugin]}
     return {CATALOGUE: _json(catalogue), f"{PLUGIN}/plugin.json": _json(manifest), **parts}
@@ -188,6 +193,10 @@ def _hook(line: str, matcher: str = "") -> Mapping[str, object]:
 def _guarded(command: tuple[str, ...]) -> str:
     """Return a line that is silent where the interpreter or the script is gone."""
     return f"[ -x {shlex.quote(command[0])} ] && [ -f {shlex.quote(command[3])} ] || exit 0; exec {shlex.join(command)}"
+
+
+def _script(name: str) -> bytes:
+    return resources("harken.hosts.copilot").joinpath("files", name).read_bytes()
 
 
 def _json(value: object) -> bytes:
@@ -262,7 +271,7 @@ class _CopilotConnector(Connector):
         if json_value(data, _NO_HOOKS, file=file) is True:
             hint = f"Take disableAllHooks out of {file}: without hooks messages wait until the agent asks."
             findings.append(CheckFinding(what="hooks are on", is_good=False, hint=hint))
-        if _chosen_wake(place) == WAITER:
+        if _chosen_wake(place) == WAITER or place.has_approvals:
             others = json_value(data, ("hooks", ASKS), file=file)
             hint = f"There is one in {file}. Of several, Copilot obeys the last: it may allow what another refused."
             findings.append(CheckFinding.of("no other hook answers what Copilot asks", hint, is_good=not others))
@@ -373,7 +382,8 @@ def _armed(data: bytes | None, place: InstallTarget, wake: str, file: Path) -> b
 def _file_changes(place: InstallTarget, wanted: Mapping[str, bytes]) -> Iterator[FileEdit]:
     """Yield what differs in the marketplace; files that an earlier choice left there go."""
     root = folder(place)
-    known = {name for wake in (NO_WAKE, *_WAKES) for name in files(place, wake)}
+    places = [replace(place, has_approvals=choice) for choice in (False, True)]
+    known = {name for wake in (NO_WAKE, *_WAKES) for each in places for name in files(each, wake)}
     for name in sorted(known | set(wanted)):
         before, after = read(root / name), wanted.get(name)
         if before != after:
@@ -402,6 +412,12 @@ def _notes(place: InstallTarget, options: ConnectOptions) -> Sequence[str]:
         notes.insert(0, f"Wake: {_WAKES[options.wake]}")
     else:
         notes.insert(0, "An idle session is not woken: it gets its messages with its next prompt.")
+    if place.has_approvals:
+        notes.append(
+            "What Copilot asks before it uses a tool is shown in Harken too, and the first answer counts. For that, an "
+            "extension has to handle permission requests: Copilot asks whether it may, once in each repository, and "
+            "does not start it if you say no. It takes about 70 MB of memory per session."
+        )
     if place.project is not None:
         is_hidden = (place.project / ".git").is_dir()
         git = "git is told to leave it alone" if is_hidden else "keep it out of your commits"

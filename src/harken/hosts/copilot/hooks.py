@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from harken.hosts.hook import (
     SILENCE,
+    ApprovalAdapter,
+    Hello,
     HookAdapter,
     HookAnswer,
     HookSample,
@@ -22,6 +24,7 @@ from harken.hosts.hook import (
     printed,
     record_entry,
 )
+from harken.model import ApprovalChoice, ApprovalRequest, SessionKey
 from harken.sessions.turns import Halt, HookMoment, holds
 
 NAME: Final = "copilot-cli"
@@ -71,6 +74,60 @@ class CopilotHooks(HookAdapter):
 
 
 HOOKS: Final[HookAdapter] = CopilotHooks()
+
+# Of what Copilot asks: what names the request, and what it offers, not what it asks.
+_APART: Final = frozenset({"kind", "toolCallId", "canOfferSessionApproval"})
+REFUSED: Final = "The user refused this, without a reason."
+
+
+class CopilotApprovals(ApprovalAdapter):
+    """What Copilot asks, as its event `permission.requested` says it, and the result that its call takes."""
+
+    def question(self, payload: Mapping[str, object], hello: Hello) -> ApprovalRequest | None:
+        """Return what is asked; None for what is not understood."""
+        asked, session = payload.get("asked"), payload_text(payload, "sessionId")
+        native = payload_text(payload, "requestId")
+        tool = payload_text(asked, "kind") if isinstance(asked, dict) else ""
+        if not isinstance(asked, dict) or not session or not native or not tool:
+            return None
+        always = _commands(asked)
+        return ApprovalRequest(
+            host=NAME,
+            session=SessionKey(session),
+            tool=tool,
+            arguments={name: value for name, value in asked.items() if name not in _APART},
+            digest="",
+            folder=payload_text(payload, "cwd") or hello.cwd,
+            choices=(ApprovalChoice.ONCE, *([ApprovalChoice.ALWAYS] if always else []), ApprovalChoice.NO),
+            always=f"{', '.join(always)}: every such command, in this conversation" if always else "",
+            native=native,
+        )
+
+    def answer(self, payload: Mapping[str, object], choice: ApprovalChoice, reason: str) -> HookAnswer:
+        """Return the result; for `always` with the commands that Copilot itself has named."""
+        asked = payload.get("asked")
+        result: dict[str, object] = {"kind": "approve-once"}
+        if choice is ApprovalChoice.NO:
+            result = {"kind": "reject", "feedback": reason or REFUSED}
+        elif choice is ApprovalChoice.ALWAYS and isinstance(asked, dict):
+            approval = {"kind": "commands", "commandIdentifiers": _commands(asked)}
+            result = {"kind": "approve-for-session", "approval": approval}
+        return printed(result)
+
+
+APPROVALS: Final[ApprovalAdapter] = CopilotApprovals()
+
+
+def _commands(asked: Mapping[str, object]) -> list[str]:
+    """Return the commands that Copilot would not ask about again in this conversation; none where it offers that not.
+
+    What it would do about files and servers was not seen, so for these there is no `always`.
+    """
+    found = asked.get("commands")
+    if asked.get("canOfferSessionApproval") is not True or not isinstance(found, list):
+        return []
+    names = [payload_text(each, "identifier") for each in found if isinstance(each, dict)]
+    return names if names and all(names) else []
 
 
 _CARRIERS = frozenset({"user.message", "tool.execution_complete"})

@@ -45,6 +45,7 @@ HOST: Final = Host(
     acp=AcpProgram(argv=("--acp",)),
     hooks=LazyPart("harken.hosts.copilot.hooks:HOOKS"),
     samples=LazyPart("harken.hosts.copilot.hooks:SAMPLES"),
+    approvals=LazyPart("harken.hosts.copilot.hooks:APPROVALS"),
     connector=LazyPart("harken.hosts.copilot.connect:CONNECTOR"),
     remote=LazyPart("harken.hosts.copilot.connect:REMOTE"),
     sandbox=LazyPart("harken.hosts.copilot.headless:SANDBOX"),
