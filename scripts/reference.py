@@ -31,7 +31,7 @@ from harken.daemon.metrics import FAMILIES
 from harken.errors import HarkenError, Uncertain
 from harken.hosts.host import GENERIC
 from harken.hosts.registry import hook_host, host_names, hosts
-from harken.ingest.policy import AttentionRule, Route
+from harken.ingest.policy import ApprovalRule, AttentionRule, Route
 from harken.rules.load import json_schema
 from harken.sessions.turns import FRAME_CHARS, OPENING_CHARS
 from harken.surfaces.mcp.server import INBOX_URI, INSTRUCTIONS, LISTENING
@@ -377,7 +377,12 @@ def config_page(words: Words) -> Iterator[str]:
         yield table(("accepts", "default", "environment"), [scalar_row(setting)])
         yield fenced(f"[{setting.group}]\n{setting.example}", "toml")
     yield "## Tables\n\nOnly the file can hold these.\n\n"
-    columns: Mapping[str, type] = {"routes": Route, "attention_rules": AttentionRule, "projects": Project}
+    columns: Mapping[str, type] = {
+        "routes": Route,
+        "attention_rules": AttentionRule,
+        "approvals": ApprovalRule,
+        "projects": Project,
+    }
     for setting in TABLES:
         yield f"### `{setting.name}`\n\n{setting.help}{note_on(setting, words)}\n\n"
         if setting.name in columns:

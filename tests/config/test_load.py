@@ -16,7 +16,7 @@ from harken.config.home import Home
 from harken.config.load import LoadedSettings, describe, load
 from harken.config.settings import SCALARS, SETTINGS, TABLES, Project, Setting, Settings
 from harken.errors import UserError
-from harken.ingest.policy import AttentionRule, Route
+from harken.ingest.policy import ApprovalRule, ApprovalRuling, AttentionRule, Route
 from harken.model import Attention, Mailbox, Trust
 from tests.examples import examples
 
@@ -105,6 +105,7 @@ def test_defaults_are_those_of_the_documentation(home: Home) -> None:
         "attention": {},
         "routes": [],
         "attention_rules": [],
+        "approvals": [],
         "projects": {},
         "sources": {},
     }
@@ -165,6 +166,14 @@ def test_full_file_is_read(home: Home) -> None:
         attention = "wake"
         channel = "alerts/critical"
         allow_unknown = true
+        [[approvals]]
+        answer = "refuse"
+        host = "claude-code"
+        tool = "Bash"
+        argument = "*--force*"
+        reason = "Ask me."
+        [[approvals]]
+        answer = "ask"
         [projects.shop]
         dirs = ["~/code/shop", "/srv/shop"]
         [sources.mail]
@@ -190,9 +199,30 @@ def test_full_file_is_read(home: Home) -> None:
     assert found.attention_rules == (
         AttentionRule(attention=Attention.WAKE, channel="alerts/critical", allow_unknown=True),
     )
+    assert found.approvals == (
+        ApprovalRule(ApprovalRuling.REFUSE, host="claude-code", tool="Bash", argument="*--force*", reason="Ask me."),
+        ApprovalRule(ApprovalRuling.ASK),
+    )
     assert found.projects == {"shop": Project(dirs=(Path("/home/u/code/shop"), Path("/srv/shop")))}
     assert found.sources == {"mail": {"kind": "imap", "password": "keyring:harken/mail", "folders": ["INBOX"]}}
     assert loaded.origins["routes"] == str(home.config_file)
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ('answer = "allow"\ntool = "Bash"', "approvals[1].answer"),
+        ('answer = "once"\ntool = "Bash"', "approvals[1].answer"),
+        ('tool = "Bash"', "approvals[1].answer is missing"),
+        ('answer = "refuse"', "approvals[1] refuses everything"),
+        ('answer = "refuse"\nhost = "claude"\ntool = "*"', "approvals[1].host"),
+        ('answer = "ask"\nreason = "because"', "approvals[1].reason"),
+        ('answer = "refuse"\ncommand = "rm"', "approvals[1].command"),
+    ],
+)
+def test_rule_for_approvals_that_would_do_something_else_is_refused(home: Home, entry: str, said: str) -> None:
+    """There is none that allows: a file that says so must not be read as something weaker."""
+    assert any(said in each for each in problems(home, f"[[approvals]]\n{entry}"))
 
 
 def test_every_group_of_the_file_reaches_the_settings(home: Home) -> None:

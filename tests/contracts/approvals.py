@@ -106,6 +106,23 @@ class ApprovalSuite(StoreSuite):
         assert await store.approvals.get(asked.id) == obeyed
         assert said(journal) == [("asked", "open"), ("shown", "open"), ("answered", "answered"), ("obeyed", "obeyed")]
 
+    async def test_a_question_that_a_rule_refuses_is_never_open(self, store: Store, journal: Journal) -> None:
+        """Nobody is shown it, and nobody else can answer it; also when no other could be asked."""
+        for number in range(MAX_OPEN):
+            await store.approvals.ask(request_of(f"{number}"), PATIENCE)
+        refused = await store.approvals.ask(request_of("rm -rf ~"), PATIENCE, refused_by="rule 1", reason="no")
+        assert (refused.state, refused.choice) == (ApprovalState.ANSWERED, ApprovalChoice.NO)
+        assert (refused.answered_by, refused.through, refused.reason) == ("rule 1", "rules", "no")
+        assert said(journal)[-2:] == [("asked", "open"), ("answered", "answered")]
+        with pytest.raises(Conflict, match="rule 1"):
+            await store.approvals.answer(answer_to(refused))
+
+    async def test_an_open_question_that_is_asked_again_is_refused_too(self, store: Store) -> None:
+        """A rule that came meanwhile counts for what its host asks once more."""
+        first = await store.approvals.ask(request_of(native="per_1"), PATIENCE)
+        again = await store.approvals.ask(request_of(native="per_1"), PATIENCE, refused_by="rule 1")
+        assert (again.id, again.state) == (first.id, ApprovalState.ANSWERED)
+
     async def test_the_first_answer_counts(self, store: Store, journal: Journal) -> None:
         """A second answer is told what it is and by whom, and changes nothing."""
         asked = await store.approvals.ask(request_of(), PATIENCE)

@@ -23,7 +23,7 @@ from harken.hosts.hook import Hello
 from harken.inbox.access import Access
 from harken.inbox.caller import Bounds
 from harken.inbox.inbox import Inbox
-from harken.inbox.questions import Questions
+from harken.inbox.questions import Approvals, Questions
 from harken.inbox.taskbook import TaskBook
 from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
@@ -221,6 +221,7 @@ async def open_dispatch_fixture(folder: Path) -> AsyncIterator[DispatchFixture]:
             bells,
             lambda _cwd, agent, _named=None, **_: MailScope(agent),
             questions=Questions(store, clock),
+            approvals=Approvals(store, clock),
             naming=lambda *_: None,
         )
         yield DispatchFixture(

@@ -218,6 +218,47 @@ def test_what_cannot_be_understood_or_shown_is_left_to_the_host(rig: DaemonFixtu
     assert some(rig) == []
 
 
+RULES: Final = """
+[[approvals]]
+answer = "ask"
+tool = "BASH"
+argument = "touch *"
+
+[[approvals]]
+answer = "refuse"
+host = "opencode"
+tool = "b*"
+argument = "*rm -rf*"
+reason = "Use trash."
+"""
+
+
+def test_rule_refuses_at_once_and_is_taken_over_while_the_daemon_runs(rig: DaemonFixture) -> None:
+    """What is refused is in the journal with its rule, and was never shown; what matches none is asked."""
+    (rig.daemon.home / "config.toml").write_text(RULES)
+    assert "approvals" in rig.daemon.call("reload")["settings"]
+    with AskingHost(rig, asked("cd / && RM -RF ~")) as host:
+        assert host.reply() == {"reply": "reject", "message": "Use trash."}
+        host.say(b"!")
+        found = one(rig, state="obeyed")
+    assert (found["answered_by"], found["through"], found["shown"]) == ("rule 2", "rules", [])
+    with AskingHost(rig, asked("ls", native="per_2")):
+        assert one(rig, state="open")["choices"] == ["once", "always", "no"]
+    assert rig.daemon.call("status")["approvals"]["rules"] == 2
+
+
+def test_rule_that_has_something_asked_each_time_takes_always_away(rig: DaemonFixture) -> None:
+    """The first rule that fits decides, so that part of what another one refuses can be asked."""
+    (rig.daemon.home / "config.toml").write_text(RULES)
+    rig.daemon.call("reload")
+    with AskingHost(rig, asked("touch rm -rf")) as host:
+        found = one(rig, state="open")
+        assert (found["choices"], found["always"]) == (["once", "no"], "")
+        assert error_of(rig.daemon, "approve", approval=found["id"], digest=found["digest"], choice="always")
+        answer(rig, found, "once")
+        assert host.reply() == {"reply": "once"}
+
+
 def test_agent_cannot_answer_its_own_question(rig: DaemonFixture) -> None:
     """By the command, a raw socket, the API with the token file, or words in a chat: it is known by what it is."""
     with AskingHost(rig, asked()) as host:

@@ -69,6 +69,8 @@ def _show_yours(screen: Screen, found: Result) -> None:
         which = "agent asks" if approvals["count"] == 1 else "agents ask"
         since = clock_time(approvals["oldest"])
         screen.hint(f"{approvals['count']} {which} before a tool is used, since {since}: harken approve")
+    if rules := approvals.get("rules", 0):
+        screen.line(f"{counted(rules, 'rule')} in the settings: what agents ask is refused, or asked each time.")
     needs = (found.get("needs") or {"count": 0})["count"]
     if needs:
         screen.hint(f"{counted(needs, 'thing')} {'needs' if needs == 1 else 'need'} you: harken needs")

@@ -34,7 +34,7 @@ from harken.config.values import (
     whole,
 )
 from harken.hosts.registry import host_names
-from harken.ingest.policy import MAX_SAID_CHARS, AttentionRule, Route
+from harken.ingest.policy import MAX_SAID_CHARS, ApprovalRule, AttentionRule, Route
 from harken.model import Attention, Trust
 
 _KEY = "harken"
@@ -518,6 +518,16 @@ class Settings:
             None,
             "Attention for certain channels or senders; the first rule that fits decides.",
             '[[attention_rules]]\nattention = "wake"\nchannel = "alerts/critical"\nallow_unknown = true',
+        ),
+    )
+    approvals: tuple[ApprovalRule, ...] = field(
+        default=(),
+        metadata=_about(
+            None,
+            "What agents ask that is refused without you, or asked each time; the first rule that fits decides. No "
+            "rule allows anything.",
+            '[[approvals]]\nanswer = "refuse"\ntool = "Bash"\nargument = "*git push*--force*"\n'
+            'reason = "Ask me to push."',
         ),
     )
     projects: Mapping[str, Project] = field(

@@ -32,11 +32,13 @@ from harken.config.values import (
     wrong,
 )
 from harken.errors import UserError
-from harken.ingest.policy import AttentionRule, Route
+from harken.hosts.registry import host_names
+from harken.ingest.policy import ApprovalRule, ApprovalRuling, AttentionRule, Route
 from harken.model import LOCAL, Attention, Mailbox
 from harken.sources.source import SourceEntry
 
 _ATTENTION = choice(*Attention)
+_RULING = choice(*ApprovalRuling)
 _TEXT = ValueType(kind=str, expected="a text")
 _MAILBOX = re.compile(r"inbox|(?:task|project):[A-Za-z0-9][A-Za-z0-9._-]*")
 _SECRET_KEY = re.compile(
@@ -79,6 +81,7 @@ def read_tables(tree: Mapping[str, object], reading: TableReader) -> dict[str, A
         "attention": _read_attention,
         "routes": _read_routes,
         "attention_rules": _read_attention_rules,
+        "approvals": _read_approvals,
         "projects": _read_projects,
         "sources": _read_sources,
     }
@@ -126,6 +129,26 @@ def _read_attention_rules(value: object, reading: TableReader) -> tuple[Attentio
             continue
         if reading.fits(f"{name}.attention", row["attention"], _ATTENTION):
             rules.append(AttentionRule(**{**row, "attention": Attention(row["attention"])}))
+    return tuple(rules)
+
+
+def _read_approvals(value: object, reading: TableReader) -> tuple[ApprovalRule, ...]:
+    rules = []
+    for name, entry in _entries(value, "approvals", reading):
+        row = _row(entry, name, fields(ApprovalRule), reading)
+        if row is None or not reading.fits(f"{name}.answer", row["answer"], _RULING):
+            continue
+        rule = ApprovalRule(**{**row, "answer": ApprovalRuling(row["answer"])})
+        if rule.host and rule.host not in host_names():
+            reading.wrong(f"{name}.host", rule.host, f"one of {', '.join(host_names())}")
+        elif rule.answer is ApprovalRuling.REFUSE and not (rule.tool or rule.argument):
+            reading.problems.append(
+                f'{reading.where}: {name} refuses everything; name a tool (a pattern, "*" for any).'
+            )
+        elif rule.reason and rule.answer is not ApprovalRuling.REFUSE:
+            reading.wrong(f"{name}.reason", rule.reason, "nothing: only a refusal has a reason")
+        else:
+            rules.append(rule)
     return tuple(rules)
 
 

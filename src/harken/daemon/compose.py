@@ -58,7 +58,7 @@ from harken.inbox.caller import NO_SESSION, Bounds, Caller, Grant, Role
 from harken.inbox.channels import Channels
 from harken.inbox.conversations import Conversations
 from harken.inbox.inbox import Inbox
-from harken.inbox.questions import Questions, Replies
+from harken.inbox.questions import Approvals, Questions, Replies
 from harken.inbox.retention import MailRetention
 from harken.inbox.subscriptions import EventSubscriptions
 from harken.inbox.taskbook import TaskBook
@@ -415,10 +415,8 @@ async def _composed(home: Home, settings: Settings, stored: HomeStore) -> AsyncI
         await ticker.attach(store.events, store.messages)
         pairings, policies = Pairings(clock), PolicyBook(store.people, store.tokens, configured_policy(settings))
         await policies.refresh()
-        intake = Intake(store, policies, pairings)
-        book = TaskBook(store.tasks)
-        reading_of = _reading(home, settings, book)
-        bounds = _bounds(settings, sources)
+        intake, book = Intake(store, policies, pairings), TaskBook(store.tasks)
+        reading_of, bounds = _reading(home, settings, book), _bounds(settings, sources)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds, tasks=book)
         tasks = Tasks(store, inbox, book, clock, reading_of=reading_of)
         await tasks.refresh()
@@ -428,9 +426,11 @@ async def _composed(home: Home, settings: Settings, stored: HomeStore) -> AsyncI
         rules_here = partial(join, home, settings.runs, store, clock, here=stored.here)
         rule_wiring = rules_here(agents=agents, bounds=bounds, tool_server=sources.tool_server)
         await rule_wiring.begin()
-        questions = Questions(store, clock)
-        callers = Callers(agents, inbox.sessions)
-        wiring = SessionWiring(inbox, store, clock, bells, reading_of, questions=questions, naming=callers.name_task)
+        questions, callers = Questions(store, clock), Callers(agents, inbox.sessions)
+        approvals = Approvals(store, clock, lambda: sources.settings.approvals)
+        wiring = SessionWiring(
+            inbox, store, clock, bells, reading_of, questions=questions, approvals=approvals, naming=callers.name_task
+        )
         await _inherit(wiring, SessionFiles(home.sessions_dir, inbox.sessions))
         await sources.begin(store, intake, policies, {LOCAL: LocalSender(_post(intake))})
         try:

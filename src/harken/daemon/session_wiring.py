@@ -104,6 +104,7 @@ class SessionWiring:
         reading_of: MailScopeOf,
         *,
         questions: Questions,
+        approvals: Approvals,
         naming: NamedTaskOf,
     ) -> None:
         self._inbox = inbox
@@ -112,7 +113,7 @@ class SessionWiring:
         self._bells = bells
         self._naming = naming
         self._reading_of = reading_of
-        self.approvals = Approvals(store, clock)
+        self.approvals = approvals
         self._host_wakers: dict[str, HostWaker] = {}
         self._listeners: dict[str, QuestionListener] = {}
         self._hearing: dict[tuple[str, str], anyio.CancelScope] = {}  # by host and place

@@ -75,7 +75,7 @@ MAX_REMEMBERED: Final = 50_000  # ids of what was sent through a source, more th
 PLACEHOLDERS: Final = "placeholders"
 
 # What a running daemon takes over; the rest is read at its start.
-LIVE: Final = ("sources", "trust", "routes", "attention", "attention_rules")
+LIVE: Final = ("sources", "trust", "routes", "attention", "attention_rules", "approvals")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ wrong here, the host asks there, and nothing is allowed. The connection that ask
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -22,6 +22,7 @@ from harken.display import legible, visible
 from harken.errors import Unavailable, UserError
 from harken.inbox.caller import Caller, bounded
 from harken.inbox.results import ReplyRow
+from harken.ingest.policy import ApprovalRule, ApprovalRuling, approval_rule
 from harken.model import (
     APPROVALS,
     Approval,
@@ -43,6 +44,7 @@ __all__ = ["Approvals", "Question", "QuestionCount", "Questions", "WaitingSummar
 
 MAX_LISTED: Final = 500
 BY_PERSON: Final = "you"
+BY_RULE: Final = "rule {}"  # of those in the settings, counted from 1
 _HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
 
@@ -160,10 +162,11 @@ def _as_text(value: object) -> str:
 class Approvals:
     """The use cases around what hosts ask before their agents use a tool."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, rules: Callable[[], Sequence[ApprovalRule]] = lambda: ()) -> None:
         self._store = store.approvals
         self._changes = store.changes
         self._clock = clock
+        self._rules = rules
 
     async def begin(self) -> None:
         """Withdraw what an earlier daemon of this home asked: no host waits for it any more."""
@@ -171,7 +174,10 @@ class Approvals:
             await self._store.withdraw(left.id, RESTARTED)
 
     async def ask(self, request: ApprovalRequest, patience: timedelta) -> Approval:
-        """Store what a host asks. Raises `HarkenError` for what cannot be shown, or one question too many."""
+        """Store what a host asks, and answer it where a rule refuses it.
+
+        Raises `HarkenError` for what cannot be shown, or one question too many.
+        """
         request = replace(
             request,
             tool=legible(request.tool),
@@ -184,7 +190,20 @@ class Approvals:
         said = json.dumps([request.arguments, request.tool, request.folder, request.why, request.always])
         if len(said) > MAX_ASKED_BYTES:
             raise UserError("The question is too long to be shown elsewhere.", "Answer it in the terminal.")
-        return await self._store.ask(request, patience)
+        found = approval_rule(request, self._rules())
+        if found is None:
+            return await self._store.ask(request, patience)
+        number, rule = found
+        if rule.answer is ApprovalRuling.ASK:
+            choices = tuple(choice for choice in request.choices if choice is not ApprovalChoice.ALWAYS)
+            return await self._store.ask(replace(request, choices=choices, always=""), patience)
+        reason = visible(rule.reason.strip()) if request.carries_reason else ""
+        return await self._store.ask(request, patience, refused_by=BY_RULE.format(number), reason=reason)
+
+    @property
+    def rules(self) -> Sequence[ApprovalRule]:
+        """The rules in force, in their order."""
+        return self._rules()
 
     async def wait(self, asked: Approval) -> Approval:
         """Return an approval as soon as it can no longer be answered."""

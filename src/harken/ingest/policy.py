@@ -4,14 +4,17 @@ Only the id that the source vouches for decides trust: names are the sender's ow
 what is decided here. Of routes and attention rules the first match wins; text and channel are given cleaned. What is
 said here and now is refused when it is too long; a mail or a webhook is cut, and its record says so. A message of the
 owner that is nothing but `yes a-4k2m9x` answers an action, and `yes ap-7k2q8d` an approval: a quote, or an answer among
-other words, answers nothing. Pure. Who is pushed how is decided later, by dispatch.
+other words, answers nothing. What a host asks may meet a rule that refuses it, or has it asked each time; none allows.
+Pure. Who is pushed how is decided later, by dispatch.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Final
 
 from harken.errors import TooLong
@@ -21,6 +24,7 @@ from harken.model import (
     MAX_TEXT_BYTES,
     RUN,
     TASK,
+    ApprovalRequest,
     Attention,
     Draft,
     Mailbox,
@@ -231,6 +235,50 @@ def _approval_of(text: str) -> ChatAnswer | None:
     if found is None or len(reason) > MAX_REASON or (reason and found["word"].lower() == "yes"):
         return None
     return ChatAnswer(found["approval"].lower(), is_yes=found["word"].lower() == "yes", reason=reason.strip())
+
+
+class ApprovalRuling(StrEnum):
+    """What a rule does with what a host asks: nothing that the host would not do without it."""
+
+    ASK = "ask"  # each time: nobody may answer *always*
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRule:
+    """What is done with what hosts ask. Empty fields match everything; patterns are as in a shell, in any case."""
+
+    answer: ApprovalRuling
+    host: str = ""
+    tool: str = ""
+    argument: str = ""  # of some text among the arguments
+    reason: str = ""  # of a refusal, for the agent
+
+
+def approval_rule(asked: ApprovalRequest, rules: Sequence[ApprovalRule]) -> tuple[int, ApprovalRule] | None:
+    """Return the first rule that matches what a host asks, and its number; None: it is asked like anything else."""
+    for number, rule in enumerate(rules, start=1):
+        is_here = rule.host in ("", asked.host) and (not rule.tool or _fits(asked.tool, rule.tool))
+        if is_here and (not rule.argument or any(_fits(text, rule.argument) for text in _texts(asked.arguments))):
+            return number, rule
+    return None
+
+
+def _fits(text: str, pattern: str) -> bool:
+    return fnmatchcase(text.casefold(), pattern.casefold())
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
+    else:
+        yield str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

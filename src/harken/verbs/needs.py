@@ -283,7 +283,11 @@ async def _status(context: CallContext, _a: GetStatus) -> object:
         # An agent is not told what needs the person, nor who has events posted where.
         "callbacks": [shapes.callback(each) for each in await context.callbacks()] if is_person else None,
         "needs": {"count": len(needs)} if is_person else None,
-        "approvals": {"count": len(asked), "oldest": shapes.moment(asked[0].since if asked else None)},
+        "approvals": {
+            "count": len(asked),
+            "oldest": shapes.moment(asked[0].since if asked else None),
+            "rules": len(context.approvals.rules) if is_person else 0,
+        },
     }
 
 

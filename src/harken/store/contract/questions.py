@@ -94,8 +94,12 @@ KEPT = 1_000  # of those that are not open
 class ApprovalStore(Protocol):
     """Questions of hosts, and their answers. Changes ring for `APPROVALS`."""
 
-    async def ask(self, request: ApprovalRequest, patience: timedelta) -> Approval:
+    async def ask(
+        self, request: ApprovalRequest, patience: timedelta, *, refused_by: str = "", reason: str = ""
+    ) -> Approval:
         """Store a question that can be answered for so long. It belongs to this daemon.
+
+        With `refused_by` it is answered by that with a no and a reason, in the same step: it is never open.
 
         With the `native` id of one that is open in the same session, returns that one and changes nothing, unless it
         asks something else: that one is withdrawn then. Raises `Forbidden` when `MAX_OPEN` are open. Of those that

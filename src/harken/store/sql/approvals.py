@@ -59,30 +59,53 @@ DELETE FROM approvals WHERE state <> 'open' AND n <= (
 """
 
 PREFIX: Final = "ap-"
+BY_RULES: Final = "rules"  # the way of an answer that no person gave
 _BEGINNING: Final = re.compile(r"ap-[0-9a-z]+")
 _LIST_HINT: Final = "See what waits with: harken approve"
 _LEAVE: Final = "The host asks in its own terminal."
 
 
-def ask(tx: Transaction, request: ApprovalRequest, patience: timedelta) -> Approval:
-    """Store a question."""
-    if request.native and (known := tx.execute(BY_NATIVE, (request.session, request.native)).fetchone()):
-        same = _from_row(known)
-        # Also the rule that *always* would write was shown, and is answered.
-        if (same.request.digest, same.request.always, same.request.choices) == (
-            request.digest,
-            request.always,
-            request.choices,
-        ):
-            return same
-        withdraw(tx, same.id, "its host asks something else by the same id")
-    if int(tx.execute(COUNT_OPEN).fetchone()[0]) >= MAX_OPEN:
-        raise Forbidden(f"{MAX_OPEN} approvals are open already.", _LEAVE)
-    approval = Approval(id=_unused_id(tx), request=request, asked_at=tx.now, expires_at=tx.now + patience)
-    insert(tx, approval)
-    needed = {"request": msgspec.to_builtins(request), "expires_at": timestamp(approval.expires_at)}
-    _note(tx, approval, "asked", {RECOVERY: needed})
-    return approval
+def ask(
+    tx: Transaction, request: ApprovalRequest, patience: timedelta, *, refused_by: str = "", reason: str = ""
+) -> Approval:
+    """Store a question; `refused_by` has answered it already."""
+    approval = _asked_before(tx, request)
+    if approval is None:
+        if not refused_by and int(tx.execute(COUNT_OPEN).fetchone()[0]) >= MAX_OPEN:
+            raise Forbidden(f"{MAX_OPEN} approvals are open already.", _LEAVE)
+        approval = Approval(id=_unused_id(tx), request=request, asked_at=tx.now, expires_at=tx.now + patience)
+        insert(tx, approval)
+        needed = {"request": msgspec.to_builtins(request), "expires_at": timestamp(approval.expires_at)}
+        _note(tx, approval, "asked", {RECOVERY: needed})
+    if not refused_by:
+        return approval
+    given = ApprovalAnswer(
+        approval=approval.id,
+        session=request.session,
+        digest=request.digest,
+        choice=ApprovalChoice.NO,
+        by=refused_by,
+        through=BY_RULES,
+        reason=reason,
+    )
+    return _step(tx, approval, approval.answer(given, tx.now), "answered")
+
+
+def _asked_before(tx: Transaction, request: ApprovalRequest) -> Approval | None:
+    """Return the open question with the host's own id; one by that id that asks something else is withdrawn."""
+    known = tx.execute(BY_NATIVE, (request.session, request.native)).fetchone() if request.native else None
+    if known is None:
+        return None
+    same = _from_row(known)
+    # Also the rule that *always* would write was shown, and is answered.
+    if (same.request.digest, same.request.always, same.request.choices) == (
+        request.digest,
+        request.always,
+        request.choices,
+    ):
+        return same
+    withdraw(tx, same.id, "its host asks something else by the same id")
+    return None
 
 
 def find(connection: SqlConnection, ref: str) -> Approval:
@@ -263,9 +286,11 @@ class SqlApprovals:
         self._readers = readers
         self._daemon = daemon
 
-    async def ask(self, request: ApprovalRequest, patience: timedelta) -> Approval:
+    async def ask(
+        self, request: ApprovalRequest, patience: timedelta, *, refused_by: str = "", reason: str = ""
+    ) -> Approval:
         """Store a question."""
-        return await self._writer.run(lambda tx: ask(tx, request, patience))
+        return await self._writer.run(lambda tx: ask(tx, request, patience, refused_by=refused_by, reason=reason))
 
     async def get(self, ref: str) -> Approval:
         """Return an approval."""
