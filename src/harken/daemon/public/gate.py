@@ -53,7 +53,7 @@ UNAUTHORIZED: Final = 401
 TOO_MANY: Final = 429
 TOO_LARGE: Final = 413
 ONCE: Final = ("host", "origin", "authorization", "content-length", "mcp-session-id")
-REMOTE_MODULE: Final = "harken.surfaces.mcp.streamable_http"
+REMOTE_MODULE: Final = "harken.surfaces.mcp.sdk"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
