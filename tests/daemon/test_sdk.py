@@ -1,14 +1,15 @@
-"""What a daemon imports on use: the MCP SDK when an agent comes, or a moment later, and the page when it is opened."""
+"""What a daemon imports on use: the MCP SDK with the first client that needs it, and the page when it is opened."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from types import ModuleType
 
 import anyio
 
 from harken.daemon.compose import Sdk
-from harken.surfaces.mcp.connection import Connection
+from harken.surfaces.mcp import sdk
 
 SECONDS = 30.0
 PUT_OFF = {"mcp", "mcp_types", "pydantic", "jinja2", "markdown_it", "harken.surfaces.web.page.rendering"}
@@ -25,13 +26,13 @@ def test_a_daemon_starts_without_the_sdk_and_the_page() -> None:
 
 async def test_agents_that_come_at_once_are_all_served() -> None:
     """After a restart every session comes back in the same moment: none may take a thread of its own, or fail."""
-    sdk, got = Sdk(), list[type[Connection]]()
+    imported, got = Sdk(), list[ModuleType]()
 
     async def come() -> None:
-        got.append(await sdk.connection())
+        got.append(await imported.module())
 
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as agents:
             for _ in range(50):
                 agents.start_soon(come)
-    assert got == [Connection] * 50
+    assert got == [sdk] * 50

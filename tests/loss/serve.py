@@ -28,7 +28,7 @@ from harken import log
 from harken.config.home import ensure, find_home, single_instance
 from harken.config.load import load
 from harken.config.satellite import joined_to
-from harken.daemon.compose import MODULE, serve
+from harken.daemon.compose import SDK, serve
 from harken.daemon.satellites import satellite
 from harken.errors import HarkenError
 from harken.hosts.registry import hosts
@@ -89,7 +89,7 @@ def run(order: Mapping[str, object]) -> int:
 
 def start_daemons() -> None:
     """Start a daemon for each line of the input, until it ends."""
-    import_module(MODULE)
+    import_module(SDK)
     hosts()
     anyio.run(anyio.lowlevel.checkpoint)  # imports what a loop needs
     # The collector of a daemon would go through, and so copy, all that this process has imported.

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 
 import anyio
-import mcp_types as types
 from anyio.abc import ByteSendStream
-from mcp.shared.message import SessionMessage
 
 from harken.budget import MAX_LINE
 from harken.surfaces.mcp.server import Outlet
@@ -58,13 +56,11 @@ async def test_an_answer_too_large_for_a_line_becomes_an_error() -> None:
     """No edge would relay it: the host is told, and what the answer carried is not taken for handed over."""
     wire, answered, lost = Wire(), list[str](), list[str]()
     outlet = Outlet(wire, answered.append, lost.append)
-    frame = len(types.JSONRPCResponse(jsonrpc="2.0", id=7, result={"x": ""}).model_dump_json()) + len("\n")
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(outlet.run)
             for request, size in ((7, MAX_LINE), (8, MAX_LINE - 1)):
-                answer = types.JSONRPCResponse(jsonrpc="2.0", id=request, result={"x": "x" * (size - frame)})
-                await outlet.send(SessionMessage(answer))
+                await outlet.answer(request, b"x" * (size - len("\n")))
             await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
     outlet.close()

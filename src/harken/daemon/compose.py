@@ -17,6 +17,7 @@ from datetime import datetime
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -81,7 +82,9 @@ from harken.store.journal import Journal
 from harken.store.sqlite.connection import Connect, connect
 from harken.surfaces.doors import EVENT_DOORS
 from harken.surfaces.hooks import Notify
-from harken.surfaces.mcp.services import AgentServices, Ask, event_json
+from harken.surfaces.mcp.connection import Connection
+from harken.surfaces.mcp.server import AgentServer, Outlet
+from harken.surfaces.mcp.services import AgentServices, Ask, ModernServer, event_json
 from harken.surfaces.socket import CallConnection
 from harken.surfaces.web.app import answering_app, api_routes, create_app, shown_routes
 from harken.surfaces.web.context import WebContext
@@ -100,50 +103,43 @@ if TYPE_CHECKING:  # importing them here is what this module puts off
     from harken.daemon.public.phones import PhoneDoor
     from harken.daemon.public.webpush import WebPush
     from harken.daemon.satellites.machines import Machines
-    from harken.surfaces.mcp.connection import Connection
 
 _log = logging.getLogger("harken.daemon")
 
 
-MODULE: Final = "harken.surfaces.mcp.connection"
-# Whoever started the daemon asks it something first; that is not to be slowed down.
-QUIET_SECONDS: Final = 3.0
+SDK: Final = "harken.surfaces.mcp.sdk"
 # How long lines may go to a journal file that was moved away. They are written again where it was.
 JOURNAL_LOOK_SECONDS: Final = 0.25
 
 
 class Sdk:
-    """What serves agents, once it is imported: a moment after the daemon is ready, or with an agent that comes sooner.
+    """The module of what the official SDK serves, once it is imported: with the first client that needs it.
 
-    It is more than half of what a daemon imports, and commands, hooks and the page do without it.
+    It is as much as all the rest of a daemon, and agents on the socket do without it, but those of the modern era.
     """
 
     def __init__(self) -> None:
-        self._connection: type[Connection] | None = None
+        self._module: ModuleType | None = None
         self._importing = anyio.Lock()
 
-    async def connection(self) -> type[Connection]:
-        """Return what serves an agent. The first call takes as long as the import; meanwhile others are served."""
-        return self._connection or await self._import_once()
-
-    async def load(self) -> None:
-        """Import it when the daemon has been ready for a moment, so that no agent has to wait for it."""
-        await anyio.sleep(QUIET_SECONDS)
-        await self.connection()
-
-    async def _import_once(self) -> type[Connection]:
+    async def module(self) -> ModuleType:
+        """Return it. The first call takes as long as the import; meanwhile others are served."""
         # Many agents may come at once: one thread imports, not all that there are.
         async with self._importing:
-            found = self._connection
-            if found is None:
-                found = self._connection = await anyio.to_thread.run_sync(_imported)
-            return found
+            if self._module is None:
+                self._module = await anyio.to_thread.run_sync(_imported)
+            return self._module
+
+    async def open_modern(self, agent: AgentServer, outlet: Outlet) -> ModernServer:
+        """Return what serves a connection of the modern era."""
+        found: ModernServer = (await self.module()).SocketServer(agent, outlet)
+        return found
 
 
-def _imported() -> type[Connection]:
+def _imported() -> ModuleType:
     # As with everything else that stays: the collector need not look at it again and again, now or later.
     gc.disable()
-    found: type[Connection] = import_module(MODULE).Connection
+    found = import_module(SDK)
     gc.enable()
     gc.collect()
     gc.freeze()
@@ -370,7 +366,6 @@ class Daemon:
 
     async def serve_mcp(self, stream: ByteStream, lines: LineReader, hello: Hello, origin: Origin) -> None:
         """Serve an agent's edge."""
-        serving = await self.sdk.connection()
         means = replace(
             self.agent_services(),
             # Where the system does not tell who is at the other end, its word is all there is.
@@ -378,7 +373,8 @@ class Daemon:
             origin=origin,
         )
         greet = partial(self._greet, origin)
-        await serving(stream, lines, hello=hello, means=means, greet=greet).serve()
+        connection = Connection(stream, lines, hello=hello, means=means, open_modern=self.sdk.open_modern, greet=greet)
+        await connection.serve()
 
     async def serve_call(self, stream: ByteStream, lines: LineReader, hello: Hello, origin: Origin) -> None:
         """Serve a client of the command line."""
@@ -589,7 +585,7 @@ def _let_machines_in(daemon: Daemon, listener: Listener, supervisor: Supervisor)
         api_routes=api_routes,
         call_context=daemon.http_context,
         means=replace(daemon.agent_services(), sources=tuple, callbacks=_callbacks(daemon, supervisor)),
-        load=daemon.sdk.connection,
+        load=daemon.sdk.module,
     )
     phones = daemon.phones = phone_door(daemon)
     posted = Route(f"{EVENT_DOORS}{{name}}", daemon.source_set.doors.app)
@@ -671,7 +667,6 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     supervisor.start("sessions", daemon.wiring.reap)
     supervisor.start("questions", partial(daemon.wiring.hear_questions, str(daemon.home.path)))
     supervisor.start("hosted", daemon.hosting.run)
-    supervisor.start("sdk", daemon.sdk.load)
     supervisor.start("tasks", daemon.tasks.keep)
     supervisor.start("sign-ins", daemon.source_sign_ins.run)
     daemon.source_set.start(supervisor, daemon.leader)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Annotated, Any, Final, Protocol, TypeAlias, cast, get_args, get_origin
+from typing import Annotated, Any, Final, Protocol, TypeAlias, TypeVar, cast, get_args, get_origin
 
 import anyio
 import msgspec
@@ -642,15 +642,30 @@ class VerbTable:
         caller = context.caller.doing(name, verb.needs)
         if caller is not context.caller:
             context = replace(context, caller=caller)
-        try:
-            return await verb.run(context, verb.parse(arguments))
-        except HarkenError:
-            raise
-        except MemoryError as exc:
-            raise out_of_memory() from exc
-        except Exception as exc:
-            logging.getLogger("harken.verbs").exception("the verb %s failed", name)
-            raise InternalError(
-                f"Harken failed at {name} ({type(exc).__name__}); it may or may not have been done.",
-                "Check whether it was done, and please report this with the end of the daemon's log.",
-            ) from exc
+        return await contained(name, _done(verb, context, arguments))
+
+
+async def _done(verb: Verb, context: CallContext, arguments: object) -> object:
+    return await verb.run(context, verb.parse(arguments))
+
+
+Found = TypeVar("Found")
+
+
+async def contained(name: str, work: Awaitable[Found], foreseen: type[Exception] = HarkenError) -> Found:
+    """Await what a caller has asked for; raises `InternalError` for a fault in it, which would look like a lost daemon.
+
+    What is foreseen is raised as it is, like every `HarkenError`.
+    """
+    try:
+        return await work
+    except (HarkenError, foreseen):
+        raise
+    except MemoryError as exc:
+        raise out_of_memory() from exc
+    except Exception as exc:
+        logging.getLogger("harken.verbs").exception("%s failed", name)
+        raise InternalError(
+            f"Harken failed at {name} ({type(exc).__name__}); it may or may not have been done.",
+            "Check whether it was done, and please report this with the end of the daemon's log.",
+        ) from exc

@@ -14,11 +14,10 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from importlib import import_module
+from types import ModuleType
 from typing import Final, Protocol
 
 import anyio
-import anyio.to_thread
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -53,7 +52,6 @@ UNAUTHORIZED: Final = 401
 TOO_MANY: Final = 429
 TOO_LARGE: Final = 413
 ONCE: Final = ("host", "origin", "authorization", "content-length", "mcp-session-id")
-REMOTE_MODULE: Final = "harken.surfaces.mcp.sdk"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,7 +314,7 @@ class RemoteDoor:
         api_routes: Callable[[Callable[[Request], CallContext]], Sequence[Route]],
         call_context: Callable[[Caller], CallContext],
         means: AgentServices,
-        load: Callable[[], Awaitable[object]],
+        load: Callable[[], Awaitable[ModuleType]],
     ) -> None:
         self._gate = gate
         self._issuer = gate.issuer
@@ -325,7 +323,7 @@ class RemoteDoor:
         self._api_routes = api_routes
         self._call_context = call_context
         self._means = means
-        self._load = load  # imports the SDK
+        self._load = load  # imports the SDK, and what it serves
         self._agents: ASGIApp | None = None
         self._starting = anyio.Lock()
         self._wanted = anyio.Event()
@@ -341,9 +339,7 @@ class RemoteDoor:
     async def run(self) -> None:
         """Serve MCP from the first request on: importing the SDK takes long, and most daemons need no part of this."""
         await self._wanted.wait()
-        await self._load()
-        module = await anyio.to_thread.run_sync(import_module, REMOTE_MODULE)
-        agents = module.RemoteAgents(self._means)
+        agents = (await self._load()).RemoteAgents(self._means)
 
         def revoked(token: Token) -> None:
             agents.end(token.name)

@@ -16,14 +16,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import anyio
-import mcp_types as types
 import msgspec
-from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel import Server
-from mcp.shared.exceptions import MCPError
 
 from harken.clock import Clock
 from harken.errors import Forbidden, HarkenError, UserError
@@ -56,7 +52,7 @@ from harken.inbox.subscriptions import (
 from harken.memory import json_bytes
 from harken.model import Mailbox, timestamp
 from harken.sessions.session import Session
-from harken.surfaces.mcp.services import event_json
+from harken.surfaces.mcp.services import INVALID_PARAMS, INVALID_REQUEST, AgentRequest, Json, RpcError, event_json
 
 EXTENSION: Final = "io.modelcontextprotocol/events"
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
@@ -74,8 +70,7 @@ _MOST: Final = (1 << 53) - 1
 _DAY_MS: Final = 86_400_000
 _LONGEST_MS: Final = 3_650 * _DAY_MS
 
-Context: TypeAlias = ServerRequestContext[Any, Any]
-Json: TypeAlias = dict[str, Any]
+EventHandler: TypeAlias = Callable[[AgentRequest], Awaitable[Json]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +191,7 @@ class EventServer:
         subscriptions: EventSubscriptions,
         clock: Clock,
         *,
-        enter: Callable[[Context], Awaitable[Session]],
+        enter: Callable[[AgentRequest], Awaitable[Session]],
         current: Callable[[], Session | None],
         resent: Collection[str],
         callbacks: CallbackSubscriptions | None = None,
@@ -216,45 +211,47 @@ class EventServer:
         self._polls = 0  # that are not answered yet
         self._pollers: dict[bytes, EventSubscriber] = {}  # the last heard of last
 
-    def register(self, server: Server[Any]) -> None:
-        """Add the methods to the SDK's server."""
-        server.add_request_handler("events/list", types.RequestParams, self._list)
-        server.add_request_handler("events/poll", types.RequestParams, self._poll)
-        server.add_request_handler("events/stream", types.RequestParams, self._stream)
-        server.add_request_handler("events/subscribe", types.RequestParams, self._subscribe)
-        server.add_request_handler("events/unsubscribe", types.RequestParams, self._unsubscribe)
+    def methods(self) -> Mapping[str, EventHandler]:
+        """Return what answers each of the methods."""
+        return {
+            "events/list": self._list,
+            "events/poll": self._poll,
+            "events/stream": self._stream,
+            "events/subscribe": self._subscribe,
+            "events/unsubscribe": self._unsubscribe,
+        }
 
-    async def _list(self, context: Context, _params: object) -> Json:
-        await self._enter(context)
-        if _read(context, _ListParams).cursor is not None:
-            raise MCPError(types.INVALID_PARAMS, "There is no such page: everything is on the first one.")
+    async def _list(self, request: AgentRequest) -> Json:
+        await self._enter(request)
+        if _read(request, _ListParams).cursor is not None:
+            raise RpcError(INVALID_PARAMS, "There is no such page: everything is on the first one.")
         return {
             "resultType": "complete",
             "events": listed(has_webhooks=self._callbacks is not None, is_approver=bool(self._approves)),
         }
 
-    async def _subscribe(self, context: Context, _params: object) -> Json:
-        await self._enter(context)
-        callbacks, holder = self._posting(context)
-        params = _read(context, _SubscribeParams)
-        wanted = await self._wanted(context, params)
+    async def _subscribe(self, request: AgentRequest) -> Json:
+        await self._enter(request)
+        callbacks, holder = self._posting(request)
+        params = _read(request, _SubscribeParams)
+        wanted = await self._wanted(request, params)
         if params.delivery.mode != WEBHOOK or not wanted.type.is_about_message:
-            raise self._unsupported(context, f"{wanted.type.name[:80]} is not delivered so; look into events/list.")
+            raise self._unsupported(request, f"{wanted.type.name[:80]} is not delivered so; look into events/list.")
         life = None if params.ttl_ms is None else timedelta(milliseconds=min(params.ttl_ms, _LONGEST_MS))
         url, secret = params.delivery.url, params.delivery.secret
         asked = CallbackRequest(wanted=wanted, url=url, secret=secret, cursor=params.cursor, life=life)
-        numbers = _numbers(context)
+        numbers = _numbers(request)
         try:
             grant = await callbacks.subscribe(holder, asked)
         except UserError as exc:
-            raise MCPError(types.INVALID_PARAMS, f"{exc.message} {exc.hint}") from exc
+            raise RpcError(INVALID_PARAMS, f"{exc.message} {exc.hint}") from exc
         except CallbackTrouble as exc:
-            raise MCPError(numbers.callback, "The address was not verified.", {"reason": exc.message}) from exc
+            raise RpcError(numbers.callback, "The address was not verified.", {"reason": exc.message}) from exc
         except TooManySubscriptions as exc:
             limit = {"limit": "subscriptions", "max": MAX_OF_TOKEN}
-            raise MCPError(numbers.exhausted, f"{exc.message} {exc.hint}", limit) from exc
+            raise RpcError(numbers.exhausted, f"{exc.message} {exc.hint}", limit) from exc
         except Forbidden as exc:
-            raise self._forbidden(context, f"{exc.message} {exc.hint}") from exc
+            raise self._forbidden(request, f"{exc.message} {exc.hint}") from exc
         found: Json = {
             "resultType": "complete",
             "id": grant.subscription.id,
@@ -264,45 +261,45 @@ class EventServer:
         }
         return found if grant.before is None else {**found, "deliveryStatus": _status(grant.before)}
 
-    async def _unsubscribe(self, context: Context, _params: object) -> Json:
-        await self._enter(context)
-        callbacks, holder = self._posting(context)
-        params = _read(context, _UnsubscribeParams)
+    async def _unsubscribe(self, request: AgentRequest) -> Json:
+        await self._enter(request)
+        callbacks, holder = self._posting(request)
+        params = _read(request, _UnsubscribeParams)
         kind = EVENT_TYPES.get(params.name)
         if kind is not None:
             try:
                 given = kind.parse(params.arguments or {})
             except UserError as exc:
-                raise MCPError(types.INVALID_PARAMS, f"{exc.message} {exc.hint}") from exc
+                raise RpcError(INVALID_PARAMS, f"{exc.message} {exc.hint}") from exc
             await callbacks.unsubscribe(holder, Subscription(kind, given), params.delivery.url)
         return {"resultType": "complete"}
 
-    def _posting(self, context: Context) -> tuple[CallbackSubscriptions, Caller]:
+    def _posting(self, request: AgentRequest) -> tuple[CallbackSubscriptions, Caller]:
         if self._callbacks is None or self._holder is None:
             text = "Nothing is delivered to an address from this connection; use events/stream or events/poll."
-            raise self._unsupported(context, text)
+            raise self._unsupported(request, text)
         return self._callbacks, self._holder
 
-    def _unsupported(self, context: Context, text: str) -> MCPError:
-        return MCPError(_numbers(context).unsupported, text, {"feature": "delivery"})
+    def _unsupported(self, request: AgentRequest, text: str) -> RpcError:
+        return RpcError(_numbers(request).unsupported, text, {"feature": "delivery"})
 
-    async def _poll(self, context: Context, _params: object) -> Json:
+    async def _poll(self, request: AgentRequest) -> Json:
         # All that wait look at each message; what is too much for one connection is answered at once.
         self._polls += 1
         try:
-            return await self._page(context, may_wait=self._polls <= MAX_STREAMS)
+            return await self._page(request, may_wait=self._polls <= MAX_STREAMS)
         finally:
             self._polls -= 1
 
-    async def _page(self, context: Context, *, may_wait: bool) -> Json:
-        params = _read(context, _PollParams)
-        wanted = await self._wanted(context, params)
+    async def _page(self, request: AgentRequest, *, may_wait: bool) -> Json:
+        params = _read(request, _PollParams)
+        wanted = await self._wanted(request, params)
         place = await self._subscriptions.place(params.cursor)
         limit = min(params.max_events or USUAL_EVENTS, MAX_EVENTS)
         # A subscriber that begins gets its first cursor at once: one that dies while it waits would have none.
         seconds = min(params.timeout_ms or 0, MAX_WAIT_MS) / 1000 if params.cursor is not None else 0.0
-        page = await self._waited(context, wanted, place, limit, seconds if may_wait else 0.0)
-        self._poller(wanted, await self._audience(context, wanted)).note(self._clock.now(), len(page.occurrences))
+        page = await self._waited(request, wanted, place, limit, seconds if may_wait else 0.0)
+        self._poller(wanted, await self._audience(request, wanted)).note(self._clock.now(), len(page.occurrences))
         return {
             "resultType": "complete",
             "events": [event_json(each) for _, each in page.occurrences],
@@ -313,12 +310,12 @@ class EventServer:
         }
 
     async def _waited(
-        self, context: Context, wanted: Subscription, place: EventPlace, limit: int, seconds: float
+        self, request: AgentRequest, wanted: Subscription, place: EventPlace, limit: int, seconds: float
     ) -> EventPage:
         """Return the page that follows a place, as soon as there is something on it, or when the time is over."""
         with self._subscriptions.following() as bell_of:
             bell = bell_of()
-            audience = await self._audience(context, wanted)
+            audience = await self._audience(request, wanted)
             page = await self._subscriptions.page(wanted, audience, place.number, limit)
             with anyio.move_on_after(seconds):
                 while seconds and not (page.occurrences or page.has_more or page.is_truncated or place.is_truncated):
@@ -326,38 +323,38 @@ class EventServer:
                     if self._subscriptions.is_closed:
                         break
                     bell = bell_of()
-                    audience = await self._audience(context, wanted)
+                    audience = await self._audience(request, wanted)
                     page = await self._subscriptions.page(wanted, audience, page.number, limit)
             return page
 
-    async def _stream(self, context: Context, _params: object) -> Json:
-        end: Json = {"resultType": "complete", "_meta": {SUBSCRIPTION_ID: context.request_id}}
-        key = json_bytes(context.request_id).decode()
+    async def _stream(self, request: AgentRequest) -> Json:
+        end: Json = {"resultType": "complete", "_meta": {SUBSCRIPTION_ID: request.id}}
+        key = json_bytes(request.id).decode()
         if key in self._resent:
             self._resent.discard(key)
             return end
-        params = _read(context, _StreamParams)
-        wanted = await self._wanted(context, params)
+        params = _read(request, _StreamParams)
+        wanted = await self._wanted(request, params)
         if self._streams >= MAX_STREAMS:
-            raise MCPError(
-                _numbers(context).exhausted,
+            raise RpcError(
+                _numbers(request).exhausted,
                 f"This connection has {MAX_STREAMS} streams; end one of them first.",
                 {"limit": "subscriptions", "max": MAX_STREAMS},
             )
         self._streams += 1
-        subscriber = self._subscriptions.enter(wanted, await self._audience(context, wanted), PUSH)
+        subscriber = self._subscriptions.enter(wanted, await self._audience(request, wanted), PUSH)
         try:
             await self._subscriptions.deliver(
                 wanted,
                 await self._subscriptions.place(params.cursor),
-                _Stream(context),
-                audience_of=lambda: self._audience(context, wanted),
+                _Stream(request),
+                audience_of=lambda: self._audience(request, wanted),
                 subscriber=subscriber,
                 heartbeat_seconds=self._heartbeat_seconds,
             )
-        except MCPError as exc:
+        except RpcError as exc:
             error = {"code": exc.code, "message": exc.message, "data": exc.data}
-            await _notify(context, "terminated", {"error": error})
+            await _notify(request, "terminated", {"error": error})
         finally:
             self._subscriptions.leave(subscriber)
             self._streams -= 1
@@ -381,44 +378,44 @@ class EventServer:
             self._subscriptions.leave(each)
         self._pollers.clear()
 
-    async def _wanted(self, context: Context, params: _StreamParams) -> Subscription:
+    async def _wanted(self, request: AgentRequest, params: _StreamParams) -> Subscription:
         """Return what a subscriber asks for; refuses what there is not, and what it may not read."""
-        await self._enter(context)
+        await self._enter(request)
         kind = EVENT_TYPES.get(params.name)
         if kind is None:
             names = ", ".join(EVENT_TYPES)
-            raise MCPError(
-                _numbers(context).not_found,
+            raise RpcError(
+                _numbers(request).not_found,
                 f"There is no event {params.name[:80]!r}; there are {names}.",
                 {"kind": "event"},
             )
         try:
             given = kind.parse(params.arguments or {})
         except UserError as exc:
-            raise MCPError(types.INVALID_PARAMS, f"{exc.message} {exc.hint}") from exc
+            raise RpcError(INVALID_PARAMS, f"{exc.message} {exc.hint}") from exc
         oldest = None
         if params.max_age_ms is not None and params.cursor is not None:
             oldest = self._clock.now() - timedelta(milliseconds=min(params.max_age_ms, _LONGEST_MS))
         wanted = Subscription(kind, given, oldest)
-        await self._audience(context, wanted)
+        await self._audience(request, wanted)
         return wanted
 
-    async def _audience(self, context: Context, wanted: Subscription) -> EventAudience:
+    async def _audience(self, request: AgentRequest, wanted: Subscription) -> EventAudience:
         """Return who is told, as it is now: a session may come to read as another task, or one more mailbox."""
         if self._current() is None:
-            raise MCPError(types.INVALID_REQUEST, "The connection has no session.")
-        session = await self._enter(context)
+            raise RpcError(INVALID_REQUEST, "The connection has no session.")
+        session = await self._enter(request)
         mailboxes = frozenset(session.mailboxes)
         named = wanted.filter.mailbox
         try:
             session.require_reading()
         except HarkenError as exc:
-            raise self._forbidden(context, f"{exc.message} {exc.hint}") from exc
+            raise self._forbidden(request, f"{exc.message} {exc.hint}") from exc
         if named and Mailbox(named) not in mailboxes:
-            raise self._forbidden(context, f"You do not read {named[:80]!r}; you read {', '.join(session.mailboxes)}.")
+            raise self._forbidden(request, f"You do not read {named[:80]!r}; you read {', '.join(session.mailboxes)}.")
         caller = Caller(role=Role.AGENT, consumer=session.consumer, session=session.key)
         if wanted.type.is_for_approvers and not self._approves:
-            raise self._forbidden(context, "You may not approve. Your user can let a token: --may read,approve.")
+            raise self._forbidden(request, "You may not approve. Your user can let a token: --may read,approve.")
         return EventAudience(
             mailboxes=mailboxes,
             approves=self._approves,
@@ -427,16 +424,16 @@ class EventServer:
             sender=caller.sender.id,
         )
 
-    def _forbidden(self, context: Context, text: str) -> MCPError:
-        return MCPError(_numbers(context).forbidden, text, {"reason": text})
+    def _forbidden(self, request: AgentRequest, text: str) -> RpcError:
+        return RpcError(_numbers(request).forbidden, text, {"reason": text})
 
 
-def _read(context: Context, kind: type[Params]) -> Params:
-    given = {name: value for name, value in (context.params or {}).items() if name != "_meta"}
+def _read(request: AgentRequest, kind: type[Params]) -> Params:
+    given = {name: value for name, value in request.params.items() if name != "_meta"}
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as exc:
-        raise MCPError(types.INVALID_PARAMS, f"The params are wrong: {exc}.") from exc
+        raise RpcError(INVALID_PARAMS, f"The params are wrong: {exc}.") from exc
 
 
 def _status(found: CallbackSubscription) -> Json:
@@ -449,9 +446,9 @@ def _status(found: CallbackSubscription) -> Json:
     return status if found.failing_from is None else {**status, "failedSince": timestamp(found.failing_from)}
 
 
-def _numbers(context: Context) -> ErrorNumbers:
+def _numbers(request: AgentRequest) -> ErrorNumbers:
     """Return the error numbers that a client knows: one that declares the extension speaks as the proposal does."""
-    declared = context.session.client_capabilities
+    declared = request.capabilities
     return PROPOSAL if declared is not None and EXTENSION in (declared.extensions or {}) else SKETCH
 
 
@@ -459,23 +456,18 @@ def _numbers(context: Context) -> ErrorNumbers:
 class _Stream:
     """The sink of `events/stream`: notifications on the request's connection."""
 
-    context: Context
+    request: AgentRequest
 
     async def active(self, cursor: str, *, is_truncated: bool) -> None:
-        await _notify(self.context, "active", {"cursor": cursor, "truncated": is_truncated})
+        await _notify(self.request, "active", {"cursor": cursor, "truncated": is_truncated})
 
     async def event(self, told: EventOccurrence, cursor: str) -> None:
-        await _notify(self.context, "event", {**event_json(told), "cursor": cursor})
+        await _notify(self.request, "event", {**event_json(told), "cursor": cursor})
 
     async def heartbeat(self, cursor: str) -> None:
-        await _notify(self.context, "heartbeat", {"cursor": cursor})
+        await _notify(self.request, "heartbeat", {"cursor": cursor})
 
 
-async def _notify(context: Context, what: str, params: Json) -> None:
+async def _notify(request: AgentRequest, what: str, params: Json) -> None:
     """Send a frame of a stream, and wait until there is room for it."""
-    said = {**params, "_meta": {SUBSCRIPTION_ID: context.request_id}}
-    frame = types.Notification[Json, str](method=f"notifications/events/{what}", params=said)
-    # The SDK's type is a closed list, its code is not.
-    await context.session.send_notification(
-        cast("types.ServerNotification", frame), related_request_id=context.request_id
-    )
+    await request.notify(f"notifications/events/{what}", {**params, "_meta": {SUBSCRIPTION_ID: request.id}})

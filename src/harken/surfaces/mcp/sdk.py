@@ -1,4 +1,9 @@
-"""Remote MCP: agents elsewhere speak Streamable HTTP at `/mcp`, in both eras, and come with a token.
+"""What the official SDK serves: `/mcp` for agents elsewhere, and clients of the modern era on the socket.
+
+Only this module imports the SDK, and it is imported with the first of these: no other agent needs it. `SdkServer` joins
+the SDK's server to the methods of an `AgentServer`.
+
+Agents elsewhere speak Streamable HTTP, in both eras, and come with a token.
 
 Each client has an `AgentServer` of its own, as each edge has, and the SDK's transport in front of it. A client of 2025
 is one MCP session; of 2026, where requests stand alone, it is one program that comes with one token. What the evidence
@@ -15,24 +20,30 @@ import logging
 import math
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final, cast
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Self, cast
 
 import anyio
 import mcp_types as types
 import msgspec
 from anyio.abc import TaskGroup, TaskStatus
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
 from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from harken import render
+from harken import __version__, render
 from harken.errors import Unavailable
 from harken.hosts.hook import Hello
 from harken.inbox.caller import Caller
@@ -40,8 +51,19 @@ from harken.memory import json_bytes, sound_json
 from harken.model import DeliveryId
 from harken.sessions.proof import CallLog
 from harken.sessions.session import Note, Session
-from harken.surfaces.mcp.server import INBOX_URI, AgentServer, Context, client_name, request_key
-from harken.surfaces.mcp.services import AgentServices
+from harken.surfaces.mcp.server import INBOX_URI, AgentServer, MethodHandler, Outlet, client_name, request_key
+from harken.surfaces.mcp.services import (
+    HANDSHAKE_VERSIONS,
+    INVALID_REQUEST,
+    NO_MESSAGE,
+    PARSE_ERROR,
+    AgentRequest,
+    AgentServices,
+    ClientCapabilities,
+    ClientInfo,
+    Json,
+    RpcError,
+)
 from harken.surfaces.wire import ASKED_AT, CARRIER, HOLDER, HttpCarrier, SentAnswer
 
 _log = logging.getLogger("harken.mcp")
@@ -61,8 +83,164 @@ OK: Final = 200
 SESSION_HEADER: Final = "mcp-session-id"
 VERSION_HEADER: Final = "mcp-protocol-version"
 RESUMABLE_SINCE: Final = "2025-11-25"
+_GREETINGS: Final = frozenset({"initialize", "server/discover"})
 _NUMBER: Final = "harken.call"
 _DATA: Final = b"data: "
+
+Context = ServerRequestContext[Any, Any]
+
+_RESULTS: Final[Mapping[str, type[types.Result]]] = MappingProxyType(
+    {
+        "tools/list": types.ListToolsResult,
+        "tools/call": types.CallToolResult,
+        "prompts/list": types.ListPromptsResult,
+        "prompts/get": types.GetPromptResult,
+        "resources/list": types.ListResourcesResult,
+        "resources/templates/list": types.ListResourceTemplatesResult,
+        "resources/read": types.ReadResourceResult,
+    }
+)
+
+
+class SdkServer:
+    """The SDK's server of one client."""
+
+    def __init__(self, agent: AgentServer, number_of: Callable[[Context], str] | None = None) -> None:
+        self._agent = agent
+        self._number_of = number_of or _number
+        self._bus = InMemorySubscriptionBus()
+
+    def build(self) -> Server[Any]:
+        """Return it, with the methods of the agent."""
+        server: Server[Any] = Server(
+            "harken", version=__version__, title="Harken", on_subscriptions_listen=self._listen
+        )
+        for name, handler in self._agent.methods().items():
+            server.add_request_handler(name, types.RequestParams, self._handler(handler, _RESULTS.get(name)))
+        server.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
+        # Instead of the SDK's tracing, which costs a span per request, and nobody collects them here.
+        server.middleware[:] = [self._greet]
+        return server
+
+    async def publish_growth(self) -> None:
+        """Tell `subscriptions/listen` streams that the inbox grew."""
+        await self._bus.publish(ResourceUpdated(uri=INBOX_URI))
+
+    def _handler(
+        self, handler: MethodHandler, kind: type[types.Result] | None
+    ) -> Callable[[Context, types.RequestParams], Awaitable[HandlerResult]]:
+        async def handle(context: Context, _params: types.RequestParams) -> HandlerResult:
+            try:
+                result = await handler(self._request(context))
+            except RpcError as exc:
+                raise MCPError(exc.code, exc.message, exc.data) from exc
+            # As the SDK's own type it gets what the modern era demands besides.
+            return result if kind is None else kind.model_validate(result, by_name=False)
+
+        return handle
+
+    async def _listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        try:
+            await self._agent.enter_reading(self._request(context))
+        except RpcError as exc:
+            raise MCPError(exc.code, exc.message, exc.data) from exc
+        return await ListenHandler(self._bus)(context, params)
+
+    async def _initialized(self, context: Context, _params: object) -> None:
+        """Register the session of a client that may say nothing more for hours: it is here and can be hinted."""
+        await self._agent.enter(self._request(context))
+
+    async def _greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Answer a greeting with the instructions for this client; the SDK knows one text for all.
+
+        In one era it takes a server that can be listened to for one that announces new lists of tools and the like.
+        """
+        result = await call_next(ctx)
+        if ctx.method not in _GREETINGS or not isinstance(result, dict):
+            return result
+        return {**result, **self._agent.greet(client_name(ctx.params), result["capabilities"])}
+
+    def _request(self, context: Context) -> AgentRequest:
+        session, info = context.session, context.session.client_params
+        declared = session.client_capabilities
+
+        async def send(method: str, params: Json, related: types.RequestId | None) -> None:
+            frame = types.Notification[Json, str](method=method, params=params)
+            # The SDK's type is a closed list, its code is not.
+            await session.send_notification(cast("types.ServerNotification", frame), related_request_id=related)
+
+        return AgentRequest(
+            method=context.method,
+            params=context.params or {},
+            protocol=context.protocol_version,
+            id=context.request_id,
+            number=self._number_of(context),
+            client=ClientInfo(info.client_info.name, info.client_info.version) if info is not None else None,
+            capabilities=ClientCapabilities(extensions=declared.extensions) if declared is not None else None,
+            notify=lambda method, params: send(method, params, context.request_id),
+            announce=lambda method, params: send(method, params, None),
+        )
+
+
+class SocketServer:
+    """The SDK's server of one connection of the socket, with a client of the modern era."""
+
+    def __init__(self, agent: AgentServer, outlet: Outlet) -> None:
+        self._server = SdkServer(agent)
+        self._outlet = outlet
+        self._to_sdk, self._lines = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+
+    async def serve(self) -> None:
+        """Serve until cancelled."""
+        server = self._server.build()
+        async with self._to_sdk, self._lines:
+            await server.run(self._lines, _SdkOutlet(self._outlet), server.create_initialization_options())
+
+    async def take(self, line: bytes) -> bool:
+        """Take a line; return whether the SDK still takes any."""
+        try:
+            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValidationError:
+            await self._outlet.send_error(None, INVALID_REQUEST, NO_MESSAGE)
+            return True
+        try:
+            await self._to_sdk.send(SessionMessage(message))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return False
+        return True
+
+    async def publish_growth(self) -> None:
+        """Tell `subscriptions/listen` streams that the inbox grew."""
+        await self._server.publish_growth()
+
+
+class _SdkOutlet:
+    """The stream that the SDK writes to."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Take a message of the SDK."""
+        message = item.message
+        data = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            await self._outlet.answer(message.id, data)
+        else:
+            await self._outlet.say(data)
+
+    async def aclose(self) -> None:
+        """Do nothing: the SDK closes its stream before our own last lines are out. `Outlet.close` ends it."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        return
 
 
 class _AskedMessage(msgspec.Struct):
@@ -196,10 +374,10 @@ class RemoteAgent:
             pusher=self,
             greeted=_unasked,
             holder=holder,
-            number_of=_number_of,
         )
+        self._server = SdkServer(self._agent, _number_of)
         self._manager = StreamableHTTPSessionManager(
-            self._agent.build(),
+            self._server.build(),
             event_store=KeptMessages(),
             retry_interval=RETRY_MILLISECONDS,
             session_idle_timeout=None,
@@ -234,7 +412,7 @@ class RemoteAgent:
         with self._present():
             body, asked = await _read(scope, receive)
             if asked is None:
-                await _refuse(send, 400, types.PARSE_ERROR, "This is not a JSON-RPC 2.0 message.")
+                await _refuse(send, 400, PARSE_ERROR, NO_MESSAGE)
                 return
             exchange, is_over = await self._note_request(scope, asked), False
             ending = _EndedWithAnswer(exchange, send)
@@ -376,7 +554,7 @@ class RemoteAgent:
     async def _hint(self, note: Note) -> None:
         try:
             if self._agent.is_modern:
-                await self._agent.publish_growth()
+                await self._server.publish_growth()
                 return
             if self._agent.wants_pings:
                 data = render.log_ping(note.message, note.unread)
@@ -387,16 +565,14 @@ class RemoteAgent:
             self._has_hint = False
 
     async def _say(self, method: str, params: Mapping[str, object]) -> None:
-        if self._agent.client is None or self._agent.is_modern:
+        if self._agent.announce is None or self._agent.is_modern:
             return
-        frame = types.Notification[dict[str, Any], str](method=method, params=dict(params))
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            # The SDK's type is a closed list, its code is not.
-            await self._agent.client.send_notification(cast("types.ServerNotification", frame))
+            await self._agent.announce(method, dict(params))
 
     def notify(self, method: str, params: Mapping[str, object]) -> bool:
         """Send any notification, as a probe does. A client of 2026 cannot be sent one."""
-        if self._tasks is None or self._agent.client is None or self.is_modern:
+        if self._tasks is None or self._agent.announce is None or self.is_modern:
             return False
         self._tasks.start_soon(self._say, method, params)
         return True
@@ -438,7 +614,7 @@ class RemoteAgents:
         holder: Caller = scope["state"][HOLDER]
         headers = Headers(scope=scope)
         version = headers.get(VERSION_HEADER)
-        if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        if version is not None and version not in HANDSHAKE_VERSIONS:
             body, asked = await _read(scope, receive)
             agent = await self._program(holder, client_name(asked.params if asked else None))
             await agent.handle(scope, _again(body, receive), send, began=_ignored)
@@ -525,11 +701,15 @@ def _ignored(_name: str) -> None:
     """It has begun before."""
 
 
+def _number(context: Context) -> str:
+    return request_key(context.request_id)
+
+
 def _number_of(context: Context) -> str:
     """Return the number of a call, as it was noted when the call arrived."""
     request = context.request
     number = request.scope.get("state", {}).get(_NUMBER) if isinstance(request, Request) else None
-    return number or request_key(context.request_id)
+    return number or _number(context)
 
 
 async def _read(scope: Scope, receive: Receive) -> tuple[Message, _AskedMessage | None]:
@@ -568,7 +748,7 @@ def _messages(body: bytes, *, is_json: bool) -> Iterable[_SaidMessage]:
 
 
 async def _no_session(send: Send) -> None:
-    await _refuse(send, 404, types.INVALID_REQUEST, "There is no such session; begin one with initialize.")
+    await _refuse(send, 404, INVALID_REQUEST, "There is no such session; begin one with initialize.")
 
 
 async def _refuse(send: Send, status: int, code: int, text: str) -> None:

@@ -1,40 +1,31 @@
-"""What an agent can ask over MCP: the handlers of one connection, on the official SDK's low-level server.
+"""What an agent can ask over MCP: the methods of one connection, whichever server reads its requests.
 
 Registers the session with the first thing the client says, renders results, and notes in the log of calls what
-each result carried. It knows nothing of sockets; `connection.py` does.
+each result carried. It knows nothing of sockets and of JSON-RPC; `connection.py` and `sdk.py` do.
 
 A client is greeted by the name that it gives itself. A host that `harken connect` knows has hooks, which hand over what
 waits: there a wait would only hold its turn. To any other client nothing is handed over by itself, so its agent is told
 to wait at the end of a turn.
 
-`Outlet` is the stream that the SDK writes to: answers, our own errors and hints, as whole lines in one order. One task
-takes the lines to the socket, so that a cancelled call never leaves half a line behind. Answers wait for room; hints
-are dropped when the client does not keep up.
+`Outlet` is where lines go out: answers, errors and hints, as whole lines in one order. One task takes the lines to the
+socket, so that a cancelled call never leaves half a line behind. Answers wait for room; hints are dropped when the
+client does not keep up.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType, TracebackType
-from typing import Any, Final, Self
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import anyio
-import mcp_types as types
+import msgspec
 from anyio.abc import ByteSendStream
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from mcp.server.lowlevel import Server
-from mcp.server.session import ServerSession
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
-from mcp.shared.exceptions import MCPError
-from mcp.shared.message import SessionMessage
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
-from harken import __version__
 from harken.budget import MAX_LINE, newest_that_fit
 from harken.errors import HarkenError
 from harken.hosts.hook import MAX_NATIVE, Hello, consumer_of, hook_key, session_key
@@ -47,7 +38,24 @@ from harken.model import DeliveryId, Mailbox, SessionKey
 from harken.sessions.proof import CallLog
 from harken.sessions.session import NamedTask, Pusher, Session
 from harken.surfaces.mcp.events import CAPABILITY, EXTENSION, EventServer
-from harken.surfaces.mcp.services import AgentServices, Ask, FormChoice, FormQuestion, choice, tool_hint
+from harken.surfaces.mcp.services import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    AgentRequest,
+    AgentServices,
+    Ask,
+    ClientCapabilities,
+    ClientInfo,
+    Elicit,
+    FormChoice,
+    FormQuestion,
+    Json,
+    Notice,
+    RpcError,
+    choice,
+    tool_hint,
+)
 from harken.verbs.table import TOOL_VERBS, find_tool
 from harken.verbs.verb import AgentTool, ToolCall, result_of
 
@@ -59,7 +67,66 @@ NEWEST_IN_RESOURCE = 5
 MAX_CANCELLED = 1_000
 _QUIETER_THAN_INFO = frozenset({"notice", "warning", "error", "critical", "alert", "emergency"})
 
-Context = ServerRequestContext[Any, Any]
+Params = TypeVar("Params", bound=msgspec.Struct)
+MethodHandler: TypeAlias = Callable[[AgentRequest], Awaitable[Json]]
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    progress_token: str | int | None = None
+
+
+class PlainParams(msgspec.Struct):
+    """The params of a request that asks for nothing in particular: a list, of which there is one page, or an answer."""
+
+    meta: _Meta | None = msgspec.field(default=None, name="_meta")
+    cursor: str | None = None
+
+
+class GreetingParams(msgspec.Struct, rename="camel"):
+    """The params of `initialize`."""
+
+    protocol_version: str
+    capabilities: ClientCapabilities
+    client_info: ClientInfo
+    meta: _Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class _CallParams(msgspec.Struct):
+    name: str
+    arguments: Json | None = None
+    meta: _Meta | None = msgspec.field(default=None, name="_meta")
+    task: Json | None = None
+
+
+class _PromptParams(msgspec.Struct):
+    name: str
+    arguments: dict[str, str] | None = None
+    meta: _Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class _ResourceParams(msgspec.Struct):
+    uri: str
+    meta: _Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class _LevelParams(msgspec.Struct):
+    level: Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+    meta: _Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class _FormAnswer(msgspec.Struct):
+    """What a client says that its person did with a form."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: dict[str, str | float | bool | list[str] | None] | None = None
+
+
+def read_params(request: AgentRequest, kind: type[Params]) -> Params:
+    """Return the params of a request; refuses what is not as the protocol says."""
+    try:
+        return msgspec.convert(request.params, kind)
+    except msgspec.ValidationError as exc:
+        raise RpcError(INVALID_PARAMS, f"The params of {request.method[:80]} are wrong: {exc}.") from exc
 
 
 class AgentServer:
@@ -74,11 +141,9 @@ class AgentServer:
         pusher: Pusher,
         greeted: Callable[[Session], None],
         holder: Caller | None = None,
-        number_of: Callable[[Context], str] | None = None,
     ) -> None:
         self._hello = hello
         self._holder = holder  # who came with a token, and what that lets it do
-        self._number_of = number_of or _number
         self._inbox = means.inbox
         self._tasks = means.tasks
         self._channels = means.channels
@@ -94,77 +159,58 @@ class AgentServer:
         self._events = EventServer(
             means.subscriptions,
             means.clock,
-            enter=self._enter_reading,
+            enter=self.enter_reading,
             current=lambda: self.session,
             resent=hello.resent,
             callbacks=means.callbacks,
             holder=holder,
         )
-        self._bus = InMemorySubscriptionBus()
         self._entering = anyio.Lock()
         self._cancelled: deque[str] = deque(maxlen=MAX_CANCELLED)  # before the session was known
         self.session: Session | None = None
-        self.client: ServerSession | None = None
+        self.announce: Notice | None = None
         self.is_subscribed = False
         self.wants_pings = True
         self.is_modern = False
         self.ask: Ask | None = None
 
-    def build(self) -> Server[Any]:
-        """Return the SDK's server with our handlers."""
-        server: Server[Any] = Server(
-            "harken",
-            version=__version__,
-            title="Harken",
-            on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
-            on_list_prompts=self._list_prompts,
-            on_get_prompt=self._get_prompt,
-            on_list_resources=self._list_resources,
-            on_list_resource_templates=self._list_templates,
-            on_read_resource=self._read_resource,
-            on_subscribe_resource=self._subscribe,
-            on_unsubscribe_resource=self._unsubscribe,
-            on_subscriptions_listen=self._listen,
-        )
-        # Registered by method: the constructor's parameter for it is deprecated with the capability.
-        server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
-        server.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
-        self._events.register(server)
-        # Instead of the SDK's tracing, which costs a span per request, and nobody collects them here.
-        server.middleware[:] = [self._instruct]
-        return server
+    def methods(self) -> Mapping[str, MethodHandler]:
+        """Return what answers each method of both eras."""
+        return {
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+            "logging/setLevel": self._set_level,
+            **self._events.methods(),
+        }
 
-    async def _instruct(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Answer a greeting with the instructions for this client; the SDK knows one text for all.
+    def greet(self, client: str, capabilities: Mapping[str, object]) -> Json:
+        """Return what a greeting is answered with besides: what can be done, and the instructions for this client.
 
-        The lists of tools, resources and prompts never change, which the SDK says in one era only: in the other it
-        takes a server that can be listened to for one that announces all of these.
+        The lists of tools, resources and prompts never change, and clients of either era are told so.
         """
-        result = await call_next(ctx)
-        if ctx.method not in GREETINGS or not isinstance(result, dict):
-            return result
         said = {
             name: {**each, LIST_CHANGED: False} if isinstance(each, dict) and LIST_CHANGED in each else each
-            for name, each in result["capabilities"].items()
+            for name, each in capabilities.items()
         }
+        known = said.get("extensions")
         # Clients of one dialect look for events at the top, those of the other among the extensions.
-        said |= {"events": dict(CAPABILITY), "extensions": {**said.get("extensions", {}), EXTENSION: dict(CAPABILITY)}}
-        host = GENERIC if self._holder is not None else host_of_client(client_name(ctx.params))
-        instructions = instructions_for(host)
-        return {**result, "capabilities": said, "instructions": instructions}
-
-    async def _initialized(self, context: Context, _params: object) -> None:
-        """Register the session of a client that may say nothing more for hours: it is here and can be hinted."""
-        await self._enter(context)
+        extensions = {**(known if isinstance(known, dict) else {}), EXTENSION: dict(CAPABILITY)}
+        host = GENERIC if self._holder is not None else host_of_client(client)
+        return {
+            "capabilities": {**said, "events": dict(CAPABILITY), "extensions": extensions},
+            "instructions": instructions_for(host),
+        }
 
     def note_cancelled(self, request: str) -> None:
         """The client has cancelled a call before it is known what an earlier daemon has answered to it."""
         self._cancelled.append(request)
-
-    async def publish_growth(self) -> None:
-        """Tell `subscriptions/listen` streams that the inbox grew."""
-        await self._bus.publish(ResourceUpdated(uri=INBOX_URI))
 
     async def leave(self, *, is_cut: bool = False) -> None:
         """The connection ended: what is unproven may be offered to another session, unless the edge comes back."""
@@ -180,33 +226,32 @@ class AgentServer:
         # The session goes on, by its hooks or another edge; they cannot prove what went through this one.
         await self._inbox.proofs.release_calls(key, self._calls)
 
-    async def _enter(self, context: Context) -> Session:
+    async def enter(self, request: AgentRequest) -> Session:
         """Return the session, registered with the first thing the client says."""
         # Requests that an edge sends again arrive together: none may run before what they carried is sorted out.
         async with self._entering:
             if self.session is None:
-                self.session = await self._register(context)
+                self.session = await self._register(request)
             elif self._holder is not None:
                 self._inbox.sessions.read_also(self.session, await self._held_mailboxes(self._holder, self.session.key))
             return self.session
 
-    async def _enter_reading(self, context: Context) -> Session:
+    async def enter_reading(self, request: AgentRequest) -> Session:
         """Return the session; refuses a token that does not let its holder read."""
         if self._holder is not None and not self._holder.may("read", Grant.READ):
-            raise MCPError(types.INVALID_REQUEST, "Your token does not let you read.")
-        return await self._enter(context)
+            raise RpcError(INVALID_REQUEST, "Your token does not let you read.")
+        return await self.enter(request)
 
-    async def _register(self, context: Context) -> Session:
-        params = context.session.client_params
-        client = params.client_info.name if params is not None else ""
-        version = params.client_info.version if params is not None else ""
-        self.is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
-        self.client = context.session
+    async def _register(self, request: AgentRequest) -> Session:
+        client = request.client.name if request.client is not None else ""
+        version = request.client.version if request.client is not None else ""
+        self.is_modern = request.is_modern
+        self.announce = request.announce
         if self._holder is not None:
             host, new = GENERIC, await self._held_session(self._holder, client)
         else:
             host = host_of_client(client)
-            self.ask = way(host, context.session)
+            self.ask = _way(host, request)
             self._named = self._named_by(host.name)
             new = self._new_session(host, client)
         session = self._inbox.sessions.open(new, self._hello.edge, self._pusher)
@@ -215,7 +260,7 @@ class AgentServer:
         self._greeted(session)
         _log.info(
             "session %s: host %s (%s %s, protocol %s), consumer %s, reads %s, surfaces: %s",
-            session.key, host.name, client or "unnamed client", version, context.protocol_version, session.consumer,
+            session.key, host.name, client or "unnamed client", version, request.protocol, session.consumer,
             " ".join(session.mailboxes) or session.problem, ", ".join(session.ways),
         )  # fmt: skip
         return session
@@ -294,18 +339,19 @@ class AgentServer:
             ignored = () if host_named(session.host).cancels_answered else (*self._hello.cancelled, *self._cancelled)
             await self._inbox.proofs.resume(session, self._calls, unanswered=(*resent, *ignored), resent=resent)
 
-    async def _list_tools(self, context: Context, _params: object) -> types.ListToolsResult:
-        host = host_named((await self._enter(context)).host)
+    async def _list_tools(self, request: AgentRequest) -> Json:
+        read_params(request, PlainParams)
+        host = host_named((await self.enter(request)).host)
         scope = self._holder.scope if self._holder is not None else None
         given = [verb for verb in TOOL_VERBS if scope is None or lets(scope, verb.name, verb.needs)]
-        return types.ListToolsResult(tools=[_described(verb.offered, host) for verb in given])
+        return {"tools": [_described(verb.offered, host) for verb in given]}
 
-    async def _speaker(self, context: Context, params: types.CallToolRequestParams) -> Session:
+    async def _speaker(self, request: AgentRequest) -> Session:
         """Return the session that makes a call: where one connection may serve several, the host may name it."""
-        session = await self._enter(context)
+        session = await self.enter(request)
         if not session.has_many:
             return session
-        native = _native(params)
+        native = _native(request)
         if native and native != session.native:
             key = hook_key(host_named(session.host), native, session.pid, session.satellite)
             if self._is_of_another_task(self._inbox.sessions.get(key)):
@@ -319,14 +365,15 @@ class AgentServer:
         other = self._inbox.sessions.of_process(session)
         return session if other is None or self._is_of_another_task(other) else await self._be_named(other)
 
-    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def _call_tool(self, request: AgentRequest) -> Json:
+        params = read_params(request, _CallParams)
         try:
-            session = await self._speaker(context, params)
+            session = await self._speaker(request)
             self._inbox.sessions.touch(session.key, self._clock.now())
             if session.is_inherited and session.is_hooked and not session.shares_connection:
                 session.work()
             session.require_reading()
-            call = self._call(context, session)
+            call = self._call(request, session)
             await self._inbox.proofs.called(session, self._calls, call.request)
             verb, is_done = find_tool(params.name), False
             try:
@@ -339,11 +386,12 @@ class AgentServer:
                     with anyio.CancelScope(shield=True):
                         await self._inbox.proofs.withdraw(session.key, call.carrier)
         except HarkenError as exc:
-            return types.CallToolResult(content=[_json({**exc.as_dict(), "hint": tool_hint(exc.hint)})], is_error=True)
-        return types.CallToolResult(content=[types.TextContent(type="text", text=text) for text in texts])
+            told = json_bytes({**exc.as_dict(), "hint": tool_hint(exc.hint)}).decode()
+            return {"content": [_block(told)], "isError": True}
+        return {"content": [_block(text) for text in texts], "isError": False}
 
-    def _call(self, context: Context, session: Session) -> ToolCall:
-        request, turn = self._number_of(context), session.turn
+    def _call(self, asked: AgentRequest, session: Session) -> ToolCall:
+        request, turn = asked.number, session.turn
         caller = self._holder or Caller(role=Role.AGENT, consumer=session.consumer)
 
         def carry(deliveries: Collection[DeliveryId]) -> None:
@@ -368,142 +416,141 @@ class AgentServer:
             sources=self._sources,
         )
 
-    async def _list_prompts(self, context: Context, _params: object) -> types.ListPromptsResult:
-        return types.ListPromptsResult(prompts=prompts_for((await self._enter(context)).host))
+    async def _list_prompts(self, request: AgentRequest) -> Json:
+        read_params(request, PlainParams)
+        return {"prompts": prompts_for((await self.enter(request)).host)}
 
-    async def _get_prompt(self, _context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+    async def _get_prompt(self, request: AgentRequest) -> Json:
+        params = read_params(request, _PromptParams)
         return prompt(params.name, params.arguments)
 
-    async def _list_resources(self, context: Context, _params: object) -> types.ListResourcesResult:
-        await self._enter(context)
-        inbox = types.Resource(
-            uri=INBOX_URI,
-            name="inbox",
-            title="Inbox",
-            description="How many messages wait for this agent, and the headers of the newest.",
-            mime_type="application/json",
-        )
-        return types.ListResourcesResult(resources=[inbox])
+    async def _list_resources(self, request: AgentRequest) -> Json:
+        read_params(request, PlainParams)
+        await self.enter(request)
+        return {"resources": [dict(_INBOX_RESOURCE)]}
 
-    async def _list_templates(self, context: Context, _params: object) -> types.ListResourceTemplatesResult:
+    async def _list_templates(self, request: AgentRequest) -> Json:
         """Say that there are none: clients that show resources ask for both lists."""
-        await self._enter(context)
-        return types.ListResourceTemplatesResult(resource_templates=[])
+        read_params(request, PlainParams)
+        await self.enter(request)
+        return {"resourceTemplates": []}
 
-    async def _read_resource(
-        self, context: Context, params: types.ReadResourceRequestParams
-    ) -> types.ReadResourceResult:
-        if str(params.uri) != INBOX_URI:
-            asked = str(params.uri)[:200]
-            raise MCPError(
-                types.INVALID_PARAMS, f"There is no resource {asked}; there is {INBOX_URI}.", data={"uri": asked}
+    async def _read_resource(self, request: AgentRequest) -> Json:
+        uri = read_params(request, _ResourceParams).uri
+        if uri != INBOX_URI:
+            raise RpcError(
+                INVALID_PARAMS, f"There is no resource {uri[:200]}; there is {INBOX_URI}.", {"uri": uri[:200]}
             )
-        session = await self._enter_reading(context)
+        session = await self.enter_reading(request)
         if session.problem is not None:
-            raise MCPError(types.INVALID_REQUEST, f"{session.problem.message} {session.problem.hint}")
+            raise RpcError(INVALID_REQUEST, f"{session.problem.message} {session.problem.hint}")
         unread = await self._inbox.count(session.reader)
         newest = await self._inbox.newest(session.reader, NEWEST_IN_RESOURCE)
         state = newest_that_fit(unread, newest, host_named(session.host).result_bytes)
-        text = json_bytes(state).decode()
-        content = types.TextResourceContents(uri=INBOX_URI, mime_type="application/json", text=text)
-        return types.ReadResourceResult(contents=[content])
+        return {"contents": [{"uri": INBOX_URI, "mimeType": "application/json", "text": json_bytes(state).decode()}]}
 
-    async def _subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        await self._enter_reading(context)
-        self.is_subscribed = self.is_subscribed or str(params.uri) == INBOX_URI
-        return types.EmptyResult()
+    async def _subscribe(self, request: AgentRequest) -> Json:
+        uri = read_params(request, _ResourceParams).uri
+        await self.enter_reading(request)
+        self.is_subscribed = self.is_subscribed or uri == INBOX_URI
+        return {}
 
-    async def _unsubscribe(self, _context: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        self.is_subscribed = self.is_subscribed and str(params.uri) != INBOX_URI
-        return types.EmptyResult()
+    async def _unsubscribe(self, request: AgentRequest) -> Json:
+        uri = read_params(request, _ResourceParams).uri
+        self.is_subscribed = self.is_subscribed and uri != INBOX_URI
+        return {}
 
-    async def _listen(
-        self, context: Context, params: types.SubscriptionsListenRequestParams
-    ) -> types.SubscriptionsListenResult:
-        await self._enter_reading(context)
-        return await ListenHandler(self._bus)(context, params)
-
-    async def _set_level(self, _context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
-        self.wants_pings = params.level not in _QUIETER_THAN_INFO
-        return types.EmptyResult()
+    async def _set_level(self, request: AgentRequest) -> Json:
+        self.wants_pings = read_params(request, _LevelParams).level not in _QUIETER_THAN_INFO
+        return {}
 
 
-def _number(context: Context) -> str:
-    return request_key(context.request_id)
-
-
-def _native(params: types.CallToolRequestParams) -> str:
+def _native(request: AgentRequest) -> str:
     """Return the conversation that a call names, as Codex does."""
-    thread = (params.meta or {}).get("threadId")
+    meta = request.params.get("_meta")
+    thread = meta.get("threadId") if isinstance(meta, dict) else None
     return thread[:MAX_NATIVE] if isinstance(thread, str) else ""
 
 
-def _described(tool: AgentTool, host: Host) -> types.Tool:
-    return types.Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description if host.has_hooks else f"{tool.description} {tool.without_hooks}".rstrip(),
-        input_schema=tool.input_schema(),
-        annotations=types.ToolAnnotations(
-            read_only_hint=tool.is_read_only, destructive_hint=False, open_world_hint=tool.name == "reply"
-        ),
-        _meta={"anthropic/alwaysLoad": True},
-    )
+def _described(tool: AgentTool, host: Host) -> Json:
+    return {
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description if host.has_hooks else f"{tool.description} {tool.without_hooks}".rstrip(),
+        "inputSchema": tool.input_schema(),
+        "annotations": {
+            "readOnlyHint": tool.is_read_only,
+            "destructiveHint": False,
+            "openWorldHint": tool.name == "reply",
+        },
+        "_meta": {"anthropic/alwaysLoad": True},
+    }
 
 
-def _json(value: object) -> types.TextContent:
-    return types.TextContent(type="text", text=json_bytes(value).decode())
+def _block(text: str) -> Json:
+    return {"type": "text", "text": text}
 
 
-def way(host: Host, session: ServerSession) -> Ask | None:
+def _way(host: Host, request: AgentRequest) -> Ask | None:
     """Return how to ask the person behind a connection; None when that is not possible, or not known to be safe."""
-    declared = session.client_capabilities.elicitation if session.client_capabilities is not None else None
-    # Without a mode it is a form: the other mode came later.
-    has_form = declared is not None and (declared.form is not None or declared.url is None)
-    if not host.asks_person or not has_form or session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+    declared = request.capabilities.elicitation if request.capabilities is not None else None
+    if not host.asks_person or declared is None or not declared.has_form or request.elicit is None:
         return None
-    return partial(_ask, session)
+    return partial(_ask, request.elicit)
 
 
-async def _ask(session: ServerSession, asked: FormQuestion) -> FormChoice | None:
+async def _ask(elicit: Elicit, asked: FormQuestion) -> FormChoice | None:
     """Show a question until it is answered. The host is told when this is cancelled, and takes it away."""
+    answer = await elicit(asked.text, asked.form)
     try:
-        result = await session.elicit_form(asked.text, asked.form)
-    except (MCPError, ValidationError):
+        result = msgspec.convert(answer, _FormAnswer)
+    except msgspec.ValidationError:
         return None
     return choice(asked, result.content or {}) if result.action == "accept" else FormChoice.LATER
 
 
+_INBOX_RESOURCE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "uri": INBOX_URI,
+        "name": "inbox",
+        "title": "Inbox",
+        "description": "How many messages wait for this agent, and the headers of the newest.",
+        "mimeType": "application/json",
+    }
+)
 MAX_ARGUMENT_CHARS: Final = 200
 _NAME: Final = "name"
-_PROMPTS: Final[Mapping[str, types.Prompt]] = MappingProxyType(
+_PROMPTS: Final[Mapping[str, Mapping[str, object]]] = MappingProxyType(
     {
-        INBOX: types.Prompt(name=INBOX, title="Inbox", description="Show what waits in Harken, and answer it."),
-        CHANNEL: types.Prompt(
-            name=CHANNEL,
-            title="Channel",
-            description="Show what was announced lately on a channel of Harken.",
-            arguments=[types.PromptArgument(name=_NAME, description="The channel; all when left out.", required=False)],
+        INBOX: MappingProxyType(
+            {"name": INBOX, "title": "Inbox", "description": "Show what waits in Harken, and answer it."}
+        ),
+        CHANNEL: MappingProxyType(
+            {
+                "name": CHANNEL,
+                "title": "Channel",
+                "description": "Show what was announced lately on a channel of Harken.",
+                "arguments": ({"name": _NAME, "description": "The channel; all when left out.", "required": False},),
+            }
         ),
     }
 )
 
 
-def prompts_for(host: str) -> list[types.Prompt]:
+def prompts_for(host: str) -> list[Json]:
     """Return the prompts that a host shows; none to one that has the same as skills."""
-    return [] if host_named(host).has_skills else list(_PROMPTS.values())
+    return [] if host_named(host).has_skills else [dict(each) for each in _PROMPTS.values()]
 
 
-def prompt(name: str, arguments: Mapping[str, str] | None = None) -> types.GetPromptResult:
+def prompt(name: str, arguments: Mapping[str, str] | None = None) -> Json:
     """Return the text of a prompt, with what the user added to it."""
     known = _PROMPTS.get(name)
     if known is None:
-        raise MCPError(types.INVALID_PARAMS, f"There is no prompt {name[:80]!r}; there are {', '.join(SKILLS)}.")
+        raise RpcError(INVALID_PARAMS, f"There is no prompt {name[:80]!r}; there are {', '.join(SKILLS)}.")
     # On one line: it stands at the end of our own words.
     added = " ".join((arguments or {}).get(_NAME, "").split())[:MAX_ARGUMENT_CHARS] if name == CHANNEL else ""
-    text = types.TextContent(type="text", text=command_text(Abilities(), added, name=name))
-    message = types.PromptMessage(role="user", content=text)
-    return types.GetPromptResult(description=known.description, messages=[message])
+    text = _block(command_text(Abilities(), added, name=name))
+    return {"description": known["description"], "messages": [{"role": "user", "content": text}]}
 
 
 INSTRUCTIONS: Final = (
@@ -516,7 +563,6 @@ LISTENING: Final = (
     "nothing, end the turn."
 )
 LIST_CHANGED: Final = "listChanged"
-GREETINGS: Final = frozenset({"initialize", "server/discover"})
 _CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
 
 
@@ -534,12 +580,12 @@ def client_name(params: Mapping[str, Any] | None) -> str:
     return name if isinstance(name, str) else ""
 
 
-OUTGOING_LIMIT = 256
-
-
 def request_key(request_id: object) -> str:
     """Return a text for a JSON-RPC id; 1 and "1" are different requests."""
     return json_bytes(request_id).decode()
+
+
+OUTGOING_LIMIT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -569,31 +615,27 @@ class Outlet:
             if line.answers is not None:
                 self._answered(line.answers)
 
-    async def send(self, item: SessionMessage, /) -> None:
-        """Take a message of the SDK."""
-        message = item.message
-        data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-        answers = None
-        # An error is an answer too: its request is no longer open.
-        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-            answers = request_key(message.id)
-            if len(data) >= MAX_LINE:
-                # No edge would relay it, and what it carries must not count as handed over.
-                self._lost(answers)
-                await self.send_error(
-                    message.id, types.INTERNAL_ERROR, "The answer is too large; ask for less at once."
-                )
-                return
-        await self._to_wire.send(_Line(data, answers))
+    async def answer(self, request: str | int | None, message: bytes) -> None:
+        """Send the answer to a request, as JSON. An error is an answer too: its request is no longer open."""
+        answers = request_key(request)
+        if len(message) + len(_END) >= MAX_LINE:
+            # No edge would relay it, and what it carries must not count as handed over.
+            self._lost(answers)
+            await self.send_error(request, INTERNAL_ERROR, "The answer is too large; ask for less at once.")
+            return
+        await self._to_wire.send(_Line(message + _END, answers))
 
-    async def send_error(self, request_id: object, code: int, text: str) -> None:
-        """Answer a request that the SDK does not get to see."""
-        message = {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text}}
-        await self._to_wire.send(_Line(json_bytes(message) + b"\n"))
+    async def say(self, message: bytes) -> None:
+        """Send what answers nothing, as JSON."""
+        await self._to_wire.send(_Line(message + _END))
+
+    async def send_error(self, request: object, code: int, text: str) -> None:
+        """Answer a request that is not looked into any further."""
+        await self.say(json_bytes({"jsonrpc": "2.0", "id": request, "error": {"code": code, "message": text}}))
 
     def hint(self, method: str, params: Mapping[str, object]) -> bool:
         """Send a notification if there is room for it now; return whether there was."""
-        line = json_bytes({"jsonrpc": "2.0", "method": method, "params": params}) + b"\n"
+        line = json_bytes({"jsonrpc": "2.0", "method": method, "params": params}) + _END
         try:
             self._to_wire.send_nowait(_Line(line))
         except (anyio.WouldBlock, anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -605,13 +647,5 @@ class Outlet:
         self._to_wire.close()
         self._from_us.close()
 
-    async def aclose(self) -> None:
-        """Do nothing: the SDK closes its stream before our own last lines are out. `close` ends it."""
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
-    ) -> None:
-        return
+_END: Final = b"\n"

@@ -1,7 +1,8 @@
-"""What an MCP connection needs of the daemon, without the SDK: services, hints for agents, and questions to you.
+"""What an MCP connection needs of the daemon, and what its requests are: services, hints for agents, questions to you.
 
-A `FormQuestion` is shown by the host behind a connection as a form. How it travels is in `server.py`; which session is
-asked, and when, `daemon.confirmations` decides.
+An `AgentRequest` is the same whichever server has read it: `connection.py`, or the SDK by `sdk.py`. A `FormQuestion` is
+shown by the host behind a connection as a form. How it travels is in `server.py`; which session is asked, and when,
+`daemon.confirmations` decides.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
 
 from harken import render
 from harken.automation import ANY_AGENT, OWN_FOLDER, ActionId, Order
@@ -42,6 +45,103 @@ def tool_hint(hint: str) -> str:
     return hint
 
 
+Json: TypeAlias = dict[str, Any]
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+NO_MESSAGE: Final = "This is not a JSON-RPC 2.0 message."
+
+HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+"""The versions of the protocol that begin with `initialize`, the newest last. Later ones are the modern era."""
+
+
+class RpcError(Exception):
+    """A request is refused: a number, what a person is told, and what a program needs to know besides."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        super().__init__(code, message, data)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class ClientInfo(msgspec.Struct, frozen=True):
+    """How a client names itself. Nothing has checked it."""
+
+    name: str
+    version: str
+
+
+class ElicitationCapability(msgspec.Struct, frozen=True):
+    """Which questions a client can show its person."""
+
+    form: Json | None = None
+    url: Json | None = None
+
+    @property
+    def has_form(self) -> bool:
+        """Whether it shows forms. Without a mode it does: the other mode came later."""
+        return self.form is not None or self.url is None
+
+
+class ClientCapabilities(msgspec.Struct, frozen=True):
+    """What a client says that it can do, as far as Harken makes use of it; the rest is only checked."""
+
+    elicitation: ElicitationCapability | None = None
+    extensions: dict[str, Json] | None = None
+    experimental: dict[str, Json] | None = None
+    roots: Json | None = None
+    sampling: Json | None = None
+    tasks: Json | None = None
+
+
+Notice: TypeAlias = Callable[[str, Json], Awaitable[None]]
+"""Sends a notification, and waits until there is room for it."""
+
+Elicit: TypeAlias = Callable[[str, Json], Awaitable[Json | None]]
+"""Shows a text and a form to the person behind a client; None when there was no answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRequest:
+    """A request of a client, or a notification, whichever server has read it."""
+
+    method: str
+    params: Mapping[str, Any]
+    protocol: str  # the version that the connection speaks
+    id: int | str | None = None
+    number: str = ""  # what the log of calls knows it by
+    client: ClientInfo | None = None
+    capabilities: ClientCapabilities | None = None
+    notify: Notice  # on the way of this request's answer
+    announce: Notice  # at any time, as long as the connection is there
+    elicit: Elicit | None = None
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether it is of the era in which requests stand alone."""
+        return self.protocol not in HANDSHAKE_VERSIONS
+
+
+class ModernServer(Protocol):
+    """What serves a connection of the modern era."""
+
+    async def serve(self) -> None:
+        """Serve it until no more lines come."""
+        ...
+
+    async def take(self, line: bytes) -> bool:
+        """Take a line of the client; return whether there is still somebody to take it."""
+        ...
+
+    async def publish_growth(self) -> None:
+        """Tell those who listen that the inbox grew."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentServices:
     """The parts behind the tools."""
@@ -58,7 +158,7 @@ class AgentServices:
     callbacks: CallbackSubscriptions | None = None  # for agents that come with a token
 
 
-def event_json(each: EventOccurrence) -> dict[str, Any]:
+def event_json(each: EventOccurrence) -> Json:
     """Return an occurrence as subscribers get it."""
     data = render.for_event(each.message, each.facts)
     return {"eventId": each.id, "name": each.name, "timestamp": timestamp(each.at), "data": data}
