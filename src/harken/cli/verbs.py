@@ -115,8 +115,8 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "journal": "status_commands:journal",
             "open": "open:open_page",
             "browsers": "open:browsers",
-            "export": "export:export",
-            "replay": "replay:replay",
+            "export": "history:export",
+            "replay": "history:replay",
             "retention": "store:retention",
         },
         "Agents": {

@@ -1,25 +1,31 @@
-"""The verb `replay`: what each mailbox, and each consumer of it, looked like at a time.
+"""The verbs `export` and `replay`: every message with who has seen it, and each mailbox as it was at a time.
 
-It reads the files of the journal, which have everything as long as they are there; what they lack is asked of the
-daemon, which has the newest events. What the events come to is in `harken.inbox.replay`.
+`export` goes page by page, to stdout or a file. `replay` reads the files of the journal, which have everything as long
+as they are there; what they lack is asked of the daemon, which has the newest events. What the events come to is in
+`harken.inbox.replay`.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import mkstemp
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from harken.cli.complete import completer
 from harken.cli.invocation import Invocation
-from harken.cli.output import BOLD, DIM, Screen, clock_time, cut, note_to_person
-from harken.cli.verbs import Moment, verb
+from harken.cli.output import BOLD, DIM, Screen, clock_time, cut, json_text, note_to_person
+from harken.cli.progress import with_progress
+from harken.cli.verbs import Moment, verb, verb_option
 from harken.config.home import disk_error
-from harken.control.client import DaemonClient
+from harken.control.client import DaemonClient, Result
 from harken.display import one_line, reader_name
 from harken.errors import NotFound, UserError
 from harken.model import timestamp
@@ -35,6 +41,77 @@ STATES = ("queued", "offered", "seen", "answered", "expired", "refused")
 PAGE = 500
 DAY_FILES = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9].jsonl"
 _REMOVAL = b'"kind":"pruned"'
+
+
+@verb("export")
+@click.option("--format", "layout", type=click.Choice(["jsonl", "json"]), default="jsonl", show_default=True)
+@click.option("--mailbox", default="", shell_complete=completer("mailboxes"), help="Only this mailbox.")
+@verb_option("export", "channel", shell_complete=completer("channels"))
+@verb_option("export", "source", shell_complete=completer("sources_of_channels"))
+@verb_option("export", "sender")
+@click.option("--since", type=Moment(), help=f"Only messages received at this time or later: {MOMENTS}.")
+@click.option("--until", type=Moment(), help="Only messages received before this time.")
+@verb_option("export", "ledger")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file, once complete.")
+def export(asked: Invocation, *, layout: str, mailbox: str, output: Path | None, **chosen: object) -> None:
+    """Export every message, oldest first, mailbox by mailbox.
+
+    jsonl is one message per line; json, and --json, is one document {"messages": [...]}.
+    """
+    with asked.daemon() as daemon, _target(output) as stream:
+        records = with_progress(
+            _records(daemon, mailbox, {name: _plain(value) for name, value in chosen.items()}), "messages"
+        )
+        if asked.as_json or layout == "json":
+            _write_document(stream, records)
+        else:
+            stream.writelines(json_text(record) + "\n" for record in records)
+        stream.flush()
+
+
+def _plain(value: object) -> object:
+    """Return an option as the verb takes it."""
+    return value.isoformat() if isinstance(value, datetime) else "" if value is None else value
+
+
+def _records(daemon: DaemonClient, mailbox: str, chosen: Result) -> Iterator[Result]:
+    for name in [mailbox] if mailbox else daemon.ask("mailboxes")["mailboxes"]:
+        after = 0
+        while page := daemon.ask("export", mailbox=name, after=after, limit=PAGE, **chosen)["messages"]:
+            yield from page
+            after = page[-1]["seq"]
+
+
+def _write_document(stream: TextIO, records: Iterator[Result]) -> None:
+    """Write one document without holding it in memory."""
+    stream.write('{"messages": [')
+    separator = ""
+    for record in records:
+        stream.write(separator + json_text(record))
+        separator = ", "
+    stream.write("]}\n")
+
+
+@contextmanager
+def _target(path: Path | None) -> Iterator[TextIO]:
+    """Open stdout, or a private file that appears under its name only when it is complete."""
+    if path is None:
+        yield sys.stdout
+        return
+    try:
+        descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as exc:
+        raise disk_error("write", path, exc) from exc
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            yield stream
+        temporary.replace(path)
+    except OSError as exc:
+        raise disk_error("write", path, exc) from exc
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
 
 
 @verb("replay")
