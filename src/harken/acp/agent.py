@@ -6,7 +6,7 @@ its `AgentListener`'s business. It offers no files and no terminals. An agent is
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
@@ -60,11 +60,21 @@ class AgentListener(Protocol):
         ...
 
 
+TakeNote = Callable[[str, Fields], Awaitable[None]]
+"""Takes a notification by its method and its parameters."""
+
+
 class AcpAgent:
     """An agent that runs. `connected` opens it."""
 
-    def __init__(self, incoming: ByteReceiveStream, outgoing: ByteSendStream, listener: AgentListener) -> None:
-        self.connection = AcpConnection(incoming, outgoing, _ClientSide(listener))
+    def __init__(
+        self,
+        incoming: ByteReceiveStream,
+        outgoing: ByteSendStream,
+        listener: AgentListener,
+        told: TakeNote | None = None,
+    ) -> None:
+        self.connection = AcpConnection(incoming, outgoing, _ClientSide(listener, told))
         self.greeting = AgentGreeting(version=OLD)
 
     async def greet(self) -> AgentGreeting:
@@ -154,10 +164,10 @@ class AcpAgent:
 
 @asynccontextmanager
 async def connected(
-    incoming: ByteReceiveStream, outgoing: ByteSendStream, listener: AgentListener
+    incoming: ByteReceiveStream, outgoing: ByteSendStream, listener: AgentListener, told: TakeNote | None = None
 ) -> AsyncIterator[AcpAgent]:
-    """Talk to an agent over its streams while the context is open."""
-    agent = AcpAgent(incoming, outgoing, listener)
+    """Talk to an agent over its streams while the context is open; `told` takes notifications that are no reports."""
+    agent = AcpAgent(incoming, outgoing, listener, told)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(agent.connection.run)
         try:
@@ -169,8 +179,9 @@ async def connected(
 class _ClientSide:
     """What an agent reaches of its client."""
 
-    def __init__(self, listener: AgentListener) -> None:
+    def __init__(self, listener: AgentListener, told: TakeNote | None) -> None:
         self._listener = listener
+        self._told = told
 
     async def asked(self, method: str, params: Fields) -> object:
         """Answer a request of the agent."""
@@ -184,5 +195,8 @@ class _ClientSide:
 
     async def told(self, method: str, params: Fields) -> None:
         """Take a report of the agent."""
-        if method == Method.UPDATE and (update := update_of(params)):
-            await self._listener.updated(update)
+        if method == Method.UPDATE:
+            if update := update_of(params):
+                await self._listener.updated(update)
+        elif self._told is not None:
+            await self._told(method, params)

@@ -45,9 +45,20 @@ class Method(StrEnum):
     CANCEL_REQUEST = "$/cancel_request"
 
 
+class ProxyMethod(StrEnum):
+    """What `harken acp`, between an editor and its agent, tells the daemon beside what the agent says."""
+
+    AGENT = "_harken/agent"  # its process, and how it has greeted the editor
+    SESSION = "_harken/session"  # a conversation is open
+    CLOSED = "_harken/closed"
+    TURN = "_harken/turn"  # one that the daemon has not begun begins, or is over
+    ANSWERED = "_harken/answered"  # a question, in the editor
+
+
 class ErrorCode:
     """Numbers of errors."""
 
+    BUSY: Final = -32090  # our own: a turn goes on that the daemon has not begun
     PARSE: Final = -32700
     INVALID: Final = -32600
     NO_METHOD: Final = -32601

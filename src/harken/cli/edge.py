@@ -1,4 +1,7 @@
-"""The verbs `mcp` and `hook`: they become the programs of the edge, which are what hosts are given to start."""
+"""The verbs `mcp`, `hook` and `acp`: what hosts and editors are given to start.
+
+The first two become the programs of the edge; the third is `acp.py`.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +58,25 @@ def hook(asked: Invocation, *, host: str, moment: str) -> None:
     `harken connect` sets up a faster way to do the same.
     """
     _become([*_arguments(asked, "hook.py"), host, moment])
+
+
+@verb("acp")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="AGENT | -- COMMAND...")
+def acp(asked: Invocation, *, command: tuple[str, ...]) -> int:
+    """Be the agent of an editor, with an inbox: for Zed, JetBrains, Neovim and others.
+
+    Starts the agent, and passes on all that the two say to each other in the Agent Client Protocol. When the agent is
+    idle, it is told what waits for it; what it asks before it uses a tool can be answered in the editor or elsewhere,
+    and the first answer counts.
+
+    The name of an agent stands for its command; anything else is the command itself.
+    """
+    from harken.cli.acp import serve
+
+    return serve(asked.home, command)
+
+
+acp.context_settings.update(ignore_unknown_options=True, allow_interspersed_args=False)  # the rest is the agent's
 
 
 def _arguments(asked: Invocation, script: str) -> list[str]:

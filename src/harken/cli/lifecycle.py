@@ -1,4 +1,4 @@
-"""The verbs `up`, `down`, `version`, `config` and `reload`: whether a daemon runs, which one, and with what settings."""
+"""The verbs `up`, `down`, `version`, `config` and `reload`: whether a daemon runs, which, and with what settings."""
 
 from __future__ import annotations
 

@@ -141,6 +141,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "machines": "machines:machines",
             "serve": "serve:serve",
             "mcp": "edge:mcp",
+            "acp": "edge:acp",
             "hook": "edge:hook",
             "config": "lifecycle:config",
             "reload": "lifecycle:reload",

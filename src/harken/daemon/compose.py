@@ -532,6 +532,7 @@ async def _serve(daemon: Daemon) -> None:
                 "call": daemon.serve_call,
                 "hook": daemon.wiring.serve_hook,
                 "wake": daemon.wiring.serve_wake,
+                "acp": daemon.hosting.serve_editor,
             }
             most = most_connections()
             listener = Listener(surfaces, endpoint.token, max_connections=most, find_run=agents.run_of)

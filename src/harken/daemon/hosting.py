@@ -4,6 +4,9 @@ Which tasks are hosted is a small file each, in the home: the agent, and the id 
 a reaper in the task's folder, with the person's environment, and ends with the daemon. What is said to it and heard
 from it is `surfaces/hosted.py`'s. One that ends is not started again by itself: the task says why, and the next start
 of the daemon, or `harken task start`, tries again.
+
+`EditorLink` serves `harken acp`, which stands between an editor and an agent that the editor has started: to the daemon
+that is an agent too, with as many conversations as the editor opens (`acp/proxy.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,26 +23,37 @@ from typing import Final
 import anyio
 import anyio.to_thread
 import msgspec
-from anyio.abc import TaskGroup
+from anyio.abc import ByteStream, TaskGroup
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from harken.acp.agent import AcpAgent, connected
-from harken.acp.protocol import McpServer
+from harken.acp.protocol import (
+    Fields,
+    McpServer,
+    PermissionOption,
+    PermissionRequest,
+    ProxyMethod,
+    SessionUpdate,
+    fields,
+    greeting_of,
+    text,
+)
 from harken.clock import Clock
 from harken.config.home import Home, write_private
 from harken.config.secrets import env_values
 from harken.daemon.session_wiring import SessionWiring
-from harken.errors import HarkenError, NotFound, Unavailable, UserError
+from harken.errors import HarkenError, NotFound, Unavailable
 from harken.hosts.connect.command import SERVER, mcp_command
 from harken.hosts.connect.plan import local_place
-from harken.hosts.hook import consumer_of, hook_key
+from harken.hosts.hook import Hello, consumer_of, hook_key
 from harken.hosts.host import without_marks
-from harken.hosts.registry import host_marks, host_named, host_title, interactive
+from harken.hosts.registry import acp_command, host_marks, host_named
 from harken.inbox.inbox import Inbox
 from harken.inbox.results import HostedProgress, HostedState
 from harken.inbox.tasks import Tasks
 from harken.memory import json_bytes
 from harken.model import Task, TaskId
-from harken.processes import identity_of
+from harken.processes import Origin, identity_of
 from harken.runs.process import ChildProcess, descendants, started
 from harken.runs.sandbox import SandboxCommand
 from harken.sessions.registry import MailScopeOf
@@ -48,8 +61,10 @@ from harken.sessions.session import Session
 from harken.store.contract import Changes
 from harken.surfaces.hooks import read_record
 from harken.surfaces.hosted import HostedSession
+from harken.surfaces.wire import LineReader
 
 FOLDER: Final = "hosted"
+MAX_CONVERSATIONS: Final = 100  # of one agent in an editor
 START_SECONDS: Final = 90.0  # how long a caller waits for an agent to be there
 END_SECONDS: Final = 20.0
 CLOSE_SECONDS: Final = 5.0
@@ -129,7 +144,7 @@ class HostedAgents:
 
     async def start(self, task: Task, agent: str) -> HostedProgress:
         """Run an agent in a task's folder from now on; return how that stands when it is there, or has failed."""
-        _command_of(agent, os.environ)
+        acp_command(agent, os.environ)
         if self._running is None:
             raise Unavailable("Agents are not hosted yet.", "Try again in a moment.")
         former = self._agents.get(task.id)
@@ -201,14 +216,7 @@ class HostedAgents:
         command = await anyio.to_thread.run_sync(self._command, own.kept.agent, task)
         async with started(command, Path(task.dir)) as child, anyio.create_task_group() as tasks:
             tasks.start_soon(child.see_through)
-            hosted = HostedSession(
-                self._inbox,
-                self._wiring.composer,
-                self._wiring.approvals,
-                self._clock,
-                read_record=read_record,
-                tasks=tasks,
-            )
+            hosted = self.conversing(tasks)
             try:
                 async with connected(child.incoming, child.outgoing, hosted) as agent:
                     await self._open(own, task, agent, hosted, child)
@@ -249,21 +257,21 @@ class HostedAgents:
             conversation = await agent.open(task.dir, servers)
         own.kept = msgspec.structs.replace(own.kept, conversation=conversation)
         self._keep(own.kept)
-        own.session = await self._meet(own.kept.agent, conversation, task, child.pid)
+        own.session = await self.meet(own.kept.agent, conversation, task.dir, child.pid)
         hosted.begin(agent, conversation, own.session)
 
-    async def _meet(self, agent: str, conversation: str, task: Task, pid: int) -> Session:
+    async def meet(self, agent: str, conversation: str, folder: str, pid: int) -> Session:
         """Return the session of a conversation: its edge or its hooks may have come first."""
         host, now = host_named(agent), self._clock.now()
         own = consumer_of(host, agent)
-        reading = self._reading_of(task.dir, own)
+        reading = self._reading_of(folder, own)
         candidate = Session(
             key=hook_key(host, conversation, pid),
             agent=own,
             consumer=reading.consumer,
-            host=agent,
+            host=host.name,
             client=agent,
-            cwd=task.dir,
+            cwd=folder,
             pid=pid,
             mailboxes=reading.mailboxes,
             problem=reading.problem,
@@ -285,12 +293,48 @@ class HostedAgents:
         return session
 
     async def _leave(self, own: _HostedAgent) -> None:
-        """An agent is gone: what it was given without proof is offered again."""
         if own.session is not None:
-            self._inbox.sessions.end(own.session.key)
-            with suppress(HarkenError):
-                await self._inbox.proofs.release(own.session.key)
+            await self.part(own.session)
         self._inbox.sessions.note_change()
+
+    async def part(self, session: Session) -> None:
+        """An agent is gone: what it was given without proof is offered again."""
+        self._inbox.sessions.end(session.key)
+        with suppress(HarkenError):
+            await self._inbox.proofs.release(session.key)
+        self._inbox.sessions.note_change()
+
+    # -- in an editor ------------------------------------------------------------------------------------------
+
+    async def serve_editor(self, stream: ByteStream, lines: LineReader, hello: Hello, origin: Origin) -> None:
+        """Serve one `harken acp` until it is gone."""
+        incoming = BufferedByteReceiveStream(stream)
+        incoming.feed_data(lines.rest())
+        async with anyio.create_task_group() as tasks:
+            link = EditorLink(self, hello.host, origin, tasks)
+            async with connected(incoming, stream, link, link.told) as link.agent:
+                try:
+                    await link.agent.connection.over.wait()
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await link.close()
+                    tasks.cancel_scope.cancel()
+
+    def conversing(self, tasks: TaskGroup) -> HostedSession:
+        """Return what speaks for one conversation of an agent."""
+        return HostedSession(
+            self._inbox,
+            self._wiring.composer,
+            self._wiring.approvals,
+            self._clock,
+            read_record=read_record,
+            tasks=tasks,
+        )
+
+    async def follow(self, hosted: HostedSession, scope: anyio.CancelScope) -> None:
+        """Let a conversation have what arrives for it, until the scope is cancelled."""
+        with scope:
+            await hosted.run(self._changes.listen)
 
     # -- what is kept ------------------------------------------------------------------------------------------
 
@@ -313,7 +357,7 @@ class HostedAgents:
         environ = self._environment(agent)
         if not Path(task.dir).is_dir():
             raise NotFound(f"The folder of the task is missing: {task.dir}", f"harken task rm {task.id}")
-        return SandboxCommand(argv=_command_of(agent, environ), env=environ)
+        return SandboxCommand(argv=acp_command(agent, environ), env=environ)
 
     def _environment(self, agent: str) -> dict[str, str]:
         """Return what an agent runs with: the daemon's own, and of the file for secrets what its host is known by."""
@@ -325,23 +369,104 @@ class HostedAgents:
         return _plain(os.environ)
 
 
+@dataclass(slots=True)
+class _OpenConversation:
+    """A conversation that an editor has open."""
+
+    hosted: HostedSession
+    session: Session
+    scope: anyio.CancelScope
+
+
+class EditorLink:
+    """What one `harken acp` tells of the agent that an editor has started. It is the `AgentListener` of that.
+
+    What it says is a process's word, as that of hooks is: its agent has to run below it.
+    """
+
+    def __init__(self, hosting: HostedAgents, name: str, origin: Origin, tasks: TaskGroup) -> None:
+        self._hosting = hosting
+        self._name = name
+        self._origin = origin
+        self._tasks = tasks
+        self._pid = 0
+        self._open: dict[str, _OpenConversation] = {}
+        self.agent: AcpAgent | None = None
+
+    async def told(self, method: str, params: Fields) -> None:
+        """Take what the proxy says beside what the agent says."""
+        conversation = text(params, "sessionId")
+        known = self._open.get(conversation)
+        try:
+            if method == ProxyMethod.AGENT:
+                await self._greet(params)
+            elif method == ProxyMethod.SESSION and conversation:
+                await self._begin(conversation, params)
+            elif known is not None:
+                await self._follow(method, params, conversation, known)
+        except HarkenError as exc:  # the store is away: what is not noted is not proven
+            _log.warning("what an editor's agent does is not noted: %s", exc.message)
+
+    async def updated(self, update: SessionUpdate) -> None:
+        """Take a report of the agent."""
+        if known := self._open.get(update.session):
+            await known.hosted.updated(update)
+
+    async def permission(self, request: PermissionRequest) -> PermissionOption | None:
+        """Ask you beside the editor: the first answer counts."""
+        known = self._open.get(request.session)
+        return await known.hosted.permission(request) if known else None
+
+    async def close(self) -> None:
+        """The proxy is gone, and its agent with it."""
+        for conversation, known in list(self._open.items()):
+            await self._end(conversation, known)
+
+    async def _greet(self, params: Fields) -> None:
+        pid = params.get("pid")
+        below = await anyio.to_thread.run_sync(descendants, self._origin.pid)
+        # Where the system does not tell who is at the other end, its word is all there is.
+        if isinstance(pid, int) and (not self._origin.pid or any(each.pid == pid for each in below)):
+            self._pid = pid
+        if self.agent is not None:
+            self.agent.greeting = greeting_of(fields(params, "greeting"))
+
+    async def _begin(self, conversation: str, params: Fields) -> None:
+        """Know a conversation from now on; one that is opened again begins anew."""
+        agent, known = self.agent, self._open.get(conversation)
+        if agent is None or self._pid <= 1 or (known is None and len(self._open) >= MAX_CONVERSATIONS):
+            return
+        if known is not None:
+            await self._end(conversation, known)
+        session = await self._hosting.meet(self._name, conversation, text(params, "cwd"), self._pid)
+        hosted, scope = self._hosting.conversing(self._tasks), anyio.CancelScope()
+        self._open[conversation] = _OpenConversation(hosted, session, scope)
+        hosted.begin(agent, conversation, session)
+        if params.get("isInTurn"):
+            await hosted.begin_in_editor("")
+        self._tasks.start_soon(self._hosting.follow, hosted, scope)
+
+    async def _end(self, conversation: str, known: _OpenConversation) -> None:
+        del self._open[conversation]
+        known.scope.cancel()
+        known.hosted.over()
+        await self._hosting.part(known.session)
+
+    async def _follow(self, method: str, params: Fields, conversation: str, known: _OpenConversation) -> None:
+        question = params.get("question")
+        if method == ProxyMethod.CLOSED:
+            await self._end(conversation, known)
+        elif method == ProxyMethod.ANSWERED and isinstance(question, int):
+            known.hosted.answered_in_editor(question, text(params, "answer"))
+        elif method == ProxyMethod.TURN and params.get("isOver"):
+            await known.hosted.end_in_editor(text(params, "stopReason"))
+        elif method == ProxyMethod.TURN:
+            await known.hosted.begin_in_editor(text(params, "prompt"))
+
+
 def _plain(environ: Mapping[str, str]) -> dict[str, str]:
     """Return an environment in which nothing says that an agent has started the daemon."""
     return {name: value for name, value in without_marks(environ, host_marks()).items() if name != TASK_VARIABLE}
-
-
-def _command_of(agent: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what starts an agent; raises for one that cannot be hosted, or is not here."""
-    host = host_named(agent)
-    if host.acp is None:
-        raise UserError(f"{host_title(agent)} cannot be hosted.", "Start it in a terminal: harken task start")
-    fact = interactive(agent)
-    program = host.acp.program or fact.program
-    path = os.pathsep.join((environ.get("PATH", os.defpath), str(Path.home() / ".local" / "bin")))
-    found = shutil.which(program, path=path)
-    if found is None:
-        raise NotFound(f"{host_title(agent)} is not installed.", f"Install it: {host.acp.install or fact.install}")
-    return (found, *host.acp.argv)
 
 
 def _server(home: Path) -> McpServer:

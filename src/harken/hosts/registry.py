@@ -7,6 +7,8 @@ than its name.
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from harken.display import one_line
-from harken.errors import NotFound
+from harken.errors import NotFound, UserError
 from harken.hosts.host import GENERIC, Host, HostMarks, InteractiveCommand
 from harken.plugins import BrokenPlugin, guarded, load_plugin, plugin_entries
 
@@ -125,6 +127,19 @@ def interactive(name: str) -> InteractiveCommand:
     if host.interactive is None:
         raise _missing(host, "command for a terminal")
     return host.interactive
+
+
+def acp_command(name: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what starts a host that speaks the Agent Client Protocol; raises for one that does not, or is not here."""
+    host = host_named(name)
+    if host.acp is None:
+        raise UserError(f"{host_title(name)} cannot be hosted.", "Start it in a terminal: harken task start")
+    fact = host.interactive if host.interactive and not host.acp.program else host.acp
+    path = os.pathsep.join((environ.get("PATH", os.defpath), str(Path.home() / ".local" / "bin")))
+    found = shutil.which(fact.program, path=path)
+    if found is None:
+        raise NotFound(f"{host_title(name)} is not installed.", f"Install it: {fact.install}")
+    return (found, *host.acp.argv)
 
 
 def trial_recipe(name: str) -> TrialRecipe:

@@ -230,7 +230,7 @@ class Session:
     connections: dict[str, Pusher] = field(default_factory=dict[str, Pusher])
     is_helper: bool = False  # started by another agent that is here: it is given nothing that it does not ask for
     is_one_shot: bool = False  # it answers one prompt and ends: there is nothing to wake
-    is_hosted: bool = False  # the daemon runs it, and nobody else gives it a prompt
+    is_hosted: bool = False  # it has no terminal: the daemon speaks its protocol, alone or beside an editor
     has_token: bool = False  # its token says as whom it reads, and what: no folder, and no task that is named
     turn: str = ""  # the host's own name of the turn that it was last heard in
     daemon: str = ""  # another one of the same store that has it, and reaches it; empty: this one
@@ -498,7 +498,7 @@ class Session:
         self.reports_results = self.reports_results or can_tell
 
     def be_hosted(self) -> None:
-        """The daemon runs it: it is known without a connection, and its turns begin and end as the daemon says."""
+        """The daemon speaks its protocol: it needs no other connection, and its turns begin and end as that says."""
         self.is_hosted, self.is_helper, self.reports_interrupts = True, False, True
         self.rest()
 

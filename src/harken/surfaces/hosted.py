@@ -24,8 +24,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from harken.acp.agent import AcpAgent
+from harken.acp.connection import AcpError
 from harken.acp.protocol import (
     AcpToolCall,
+    ErrorCode,
     OptionKind,
     PermissionOption,
     PermissionRequest,
@@ -34,6 +36,7 @@ from harken.acp.protocol import (
     SteeringOutcome,
     StopReason,
     UpdateKind,
+    fields,
 )
 from harken.clock import Clock, Signal
 from harken.display import legible
@@ -63,6 +66,7 @@ IN_TURN: Final = "its turn is not over"
 RAN: Final = "the agent went on with the tool"
 NOT_RUN: Final = "the agent went on without the tool"
 OVER: Final = "its turn is over"
+IN_EDITOR: Final = "answered in the editor"
 # After these the model has read all that its turn began with. What is cut off otherwise proves nothing.
 _READ_ALL: Final = (StopReason.END_TURN, StopReason.MAX_TOKENS, StopReason.MAX_REQUESTS)
 _KINDS: Final[Mapping[str, str]] = {
@@ -240,10 +244,24 @@ class _Turn:
     told: HookText
     message: str = ""  # the id that version 2 gave the prompt
     reported: set[str] = field(default_factory=set[str])  # ids of what the agent has put into the conversation
+    is_own: bool = True  # begun by the daemon, and not in an editor
     is_running: bool = False  # as version 2 says
     is_stopped: bool = False  # by you
     tools: dict[str, _ToolUse] = field(default_factory=dict[str, _ToolUse])
     over: anyio.Event = field(default_factory=anyio.Event)
+
+
+@dataclass(slots=True)
+class _EditorAnswer:
+    """What became of a question in an editor."""
+
+    said: str = ""
+    is_there: anyio.Event = field(default_factory=anyio.Event)
+
+    async def wait(self) -> str:
+        """Return it, once it is there."""
+        await self.is_there.wait()
+        return self.said
 
 
 ListenForMail = Callable[[Callable[[object], None]], AbstractContextManager[None]]
@@ -277,6 +295,8 @@ class HostedSession:
         self._agent: AcpAgent | None = None
         self._conversation = ""
         self._obstacle = ""  # why no prompt is taken
+        self._in_editor: dict[int, _EditorAnswer] = {}  # by the number of the question
+        self._editor_prompt: str | None = None  # of a turn there, of which was heard before ours was seen to be over
         self.record = HostedRecord()
 
     @property
@@ -333,6 +353,7 @@ class HostedSession:
             if not turn.told.text:
                 self._turn = None
         if not turn.told.text:
+            await self._follow_editor()
             return WakeResult.REFUSED
         self._tasks.start_soon(self._prompt, turn)
         return WakeResult.TAKEN
@@ -345,6 +366,13 @@ class HostedSession:
         finally:
             if self._turn is turn:
                 self._turn = None
+        await self._follow_editor()
+
+    async def _follow_editor(self) -> None:
+        """Follow the turn that was begun in the editor meanwhile, if one was."""
+        prompt, self._editor_prompt = self._editor_prompt, None
+        if prompt is not None:
+            await self.begin_in_editor(prompt)
 
     async def _take_turn(self, turn: _Turn) -> None:
         """Send a prompt, and follow its turn to the end."""
@@ -363,9 +391,20 @@ class HostedSession:
                 await turn.over.wait()
                 return
         except HarkenError as exc:
+            if isinstance(exc, AcpError) and exc.number == ErrorCode.BUSY:
+                await self._come_later(turn, session)
+                return
             problem = f"{exc.message} {exc.hint}".strip()
             self._obstacle = exc.message if isinstance(exc, NeedsPerson) else ""
         await self._end(turn, stop, problem)
+
+    async def _come_later(self, turn: _Turn, session: Session) -> None:
+        """A turn has begun in the editor at the same moment: what was to be said waits for its end."""
+        if self._turn is turn:
+            self._turn = None
+        turn.over.set()
+        await self._composer.take_back(session, turn.told)
+        session.rest()
 
     async def _steer(self) -> None:
         """Say something into the turn that runs, where the agent has a way for that, and no hook of the host."""
@@ -393,9 +432,34 @@ class HostedSession:
         else:
             await self._composer.give_up(session, told)
 
+    async def begin_in_editor(self, prompt: str) -> None:
+        """A turn begins that you have begun in an editor."""
+        session, _ = self._open
+        if self._turn is not None:
+            self._editor_prompt = prompt if self._turn.is_own else None
+            return
+        self._turn = _Turn(HookText(), is_own=False)
+        await self._stand_in(HookMoment.PROMPT, prompt)
+        session.begin_turn(session.turn, is_own=False)
+        self._inbox.sessions.touch(session.key, self._clock.now())
+        self._inbox.sessions.note_change(session.key)
+
+    async def end_in_editor(self, stop: str) -> None:
+        """The turn is over; so is one of the daemon, if its end was not heard."""
+        if self._editor_prompt is not None:
+            self._editor_prompt = None
+        elif self._turn is not None:
+            await self._end(self._turn, stop, "")
+
+    def answered_in_editor(self, question: int, answer: str) -> None:
+        """A question was answered there first."""
+        found = self._in_editor.setdefault(question, _EditorAnswer())
+        found.said = f"{IN_EDITOR}: {legible(answer)[:200]}" if answer else IN_EDITOR
+        found.is_there.set()
+
     async def stop(self) -> bool:
-        """Stop the turn that runs; return whether there was one."""
-        if self._turn is None or self._agent is None:
+        """Stop the turn that runs; return whether there was one of ours."""
+        if self._turn is None or self._agent is None or not self._turn.is_own:
             return False
         self._turn.is_stopped = True
         await self._agent.cancel(self._conversation)
@@ -477,7 +541,12 @@ class HostedSession:
             self.record.add(HostedPart(kind="problem", text=legible(f"{exc.message} It was not allowed.")))
             return None
         endings = [_waiter(turn.over, OVER)] if turn else []
+        number = fields(request.raw, "_meta").get("harken")
+        if isinstance(number, int):
+            endings.append(self._in_editor.setdefault(number, _EditorAnswer()).wait)
         answered = await answered_in_time(self._approvals, approval, endings)
+        if isinstance(number, int):
+            self._in_editor.pop(number, None)
         if answered is None or answered.choice is None:
             return None
         if use is not None:
@@ -493,6 +562,7 @@ class HostedSession:
         session, _ = self._open
         self._turn = None
         turn.over.set()
+        self._in_editor.clear()
         for use in turn.tools.values():
             if not use.is_allowed:
                 await self._obeyed(use, NOT_RUN)
@@ -500,7 +570,8 @@ class HostedSession:
             self.record.add(HostedPart(kind="problem", text=legible(problem)))
         if stop not in _READ_ALL:
             # Stopped, refused or broken off: how far the model has read is not known.
-            await self._composer.give_up(session, turn.told)
+            if turn.told.text:
+                await self._composer.give_up(session, turn.told)
             await self._hear(HookEvent(moment=HookMoment.STOP, native=self._conversation, is_interrupted=True))
             if turn.is_stopped:
                 # You did not want it now: it goes with the next prompt, and starts none.
