@@ -28,7 +28,7 @@ from starlette.routing import Route
 
 from harken import __version__
 from harken.clock import Clock, SystemClock
-from harken.config.home import Home, disk_error, write_private
+from harken.config.home import Home
 from harken.config.load import load
 from harken.config.secrets import resolve
 from harken.config.settings import Settings
@@ -441,7 +441,7 @@ async def _composed(home: Home, settings: Settings, stored: HomeStore) -> AsyncI
                 inbox=inbox,
                 tasks=tasks,
                 ticker=ticker,
-                sign_ins=SignIns(PageSessions(_token(home), clock, home.page_sessions_file), clock),
+                sign_ins=SignIns(PageSessions(http.api_token(home), clock, home.page_sessions_file), clock),
                 reading_of=reading_of,
                 callers=callers,
                 access=Access(store.people, policies, pairings, clock),
@@ -509,7 +509,7 @@ async def serve(home: Home, settings: Settings, *, opener: Connect = connect) ->
 
 async def _serve(daemon: Daemon) -> None:
     home, settings = daemon.home, daemon.settings
-    token = _token(home)
+    token = http.api_token(home)
     place = (settings.http.host, settings.http.port, home.port_file, "http.port")
     sock = http.bind(*place, on_taken=daemon.port_taken)
     daemon.url = http.url_of(sock)
@@ -615,7 +615,7 @@ def phone_door(daemon: Daemon) -> PhoneDoor:
     from harken.daemon.public.phones import PhoneDoor, PhonePages
 
     file = daemon.home.phone_sessions_file
-    sessions = PageSessions(_token(daemon.home), daemon.clock, file, lasts=PHONE_LASTS, idle=PHONE_IDLE)
+    sessions = PageSessions(http.api_token(daemon.home), daemon.clock, file, lasts=PHONE_LASTS, idle=PHONE_IDLE)
     return PhoneDoor(
         daemon.settings.http,
         daemon.tokens,
@@ -778,19 +778,3 @@ def _post(intake: Intake) -> Post:
         return (await intake.accept([draft]))[0].message.id
 
     return post
-
-
-def _token(home: Home) -> str:
-    """Return the token of the HTTP API, made once."""
-    try:
-        token = home.token_file.read_text().strip()
-    except FileNotFoundError:
-        token = ""
-    except OSError as exc:
-        raise disk_error("read", home.token_file, exc) from exc
-    except UnicodeDecodeError as exc:
-        raise UserError(f"{home.token_file} is not a token.", "Remove it: a new one is made.") from exc
-    if not token:
-        token = secrets.token_urlsafe(32)
-        write_private(home.token_file, token + "\n")
-    return token

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import os
+import secrets
 import socket
 import sys
 import time
@@ -21,7 +22,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from harken.config.home import write_private
+from harken.config.home import Home, disk_error, write_private
 from harken.daemon.callers import CONNECTION
 from harken.errors import UserError
 from harken.surfaces.doors import WHOLE_BODY
@@ -475,3 +476,19 @@ def _account_name(number: int) -> str:
         return pwd.getpwuid(number).pw_name
     except KeyError:
         return str(number)
+
+
+def api_token(home: Home) -> str:
+    """Return the token of the HTTP API, made once."""
+    try:
+        token = home.token_file.read_text().strip()
+    except FileNotFoundError:
+        token = ""
+    except OSError as exc:
+        raise disk_error("read", home.token_file, exc) from exc
+    except UnicodeDecodeError as exc:
+        raise UserError(f"{home.token_file} is not a token.", "Remove it: a new one is made.") from exc
+    if not token:
+        token = secrets.token_urlsafe(32)
+        write_private(home.token_file, token + "\n")
+    return token
