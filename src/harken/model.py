@@ -403,6 +403,7 @@ class ApprovalChoice(StrEnum):
     ONCE = "once"
     ALWAYS = "always"  # only where the host has it, as the rule that the host writes
     NO = "no"
+    ANSWER = "answer"  # to questions of the agent, in words
 
 
 class ApprovalState(StrEnum):
@@ -454,7 +455,80 @@ class ApprovalAnswer:
     choice: ApprovalChoice
     by: str
     through: str
-    reason: str = ""
+    reason: str = ""  # of a refusal; of an answer in words, these: a line for each question
+
+
+MAX_QUESTIONS = 10
+_OF_QUESTION = frozenset({"question", "header", "options", "multiSelect", "multiple"})
+_OF_OPTION = frozenset({"label", "description"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedQuestion:
+    """A question of an agent to its person, and the answers that it offers. Other words are an answer, too."""
+
+    text: str
+    header: str = ""
+    options: tuple[tuple[str, str], ...] = ()  # label and description
+    takes_several: bool = False
+
+
+def asked_questions(arguments: Mapping[str, object]) -> Sequence[AskedQuestion]:
+    """Return the questions among the arguments of a tool; none of them where one is not understood whole."""
+    given = arguments.get("questions")
+    found = [_asked_question(each) for each in given] if isinstance(given, list | tuple) else []
+    questions = [each for each in found if each is not None]
+    is_whole = len(questions) == len(found) == len({each.text for each in questions}) <= MAX_QUESTIONS
+    return questions if is_whole else []
+
+
+def _asked_question(given: object) -> AskedQuestion | None:
+    if not isinstance(given, Mapping) or not _OF_QUESTION.issuperset(given):
+        return None
+    text, header, options = given.get("question"), given.get("header", ""), given.get("options", [])
+    is_text = isinstance(text, str) and bool(text.strip()) and isinstance(header, str)
+    if not is_text or not isinstance(options, list) or not all(map(_is_option, options)):
+        return None
+    named = tuple((str(each["label"]), str(each.get("description", ""))) for each in options)
+    if len({_folded(label) for label, _ in named}) != len(named):
+        return None
+    several = given.get("multiSelect", given.get("multiple", False)) is True
+    return AskedQuestion(text=str(text), header=header, options=named, takes_several=several)
+
+
+def _is_option(given: object) -> bool:
+    if not isinstance(given, Mapping) or not _OF_OPTION.issuperset(given):
+        return False
+    label = given.get("label")
+    # One that cannot be seen whole cannot be chosen from elsewhere.
+    return isinstance(label, str) and bool(label.strip()) and label.isprintable()
+
+
+def answers_in(arguments: Mapping[str, object], text: str) -> Sequence[Sequence[str]]:
+    """Return the answers to the questions among the arguments, one on each line; none unless each has one.
+
+    A line is the label of an option, several with commas where the question takes several, or other words.
+    """
+    questions, lines = asked_questions(arguments), [_folded(line) for line in text.strip().split("\n")]
+    if len(questions) != len(lines) or not all(lines):
+        return []
+    return [_chosen(question, line) for question, line in zip(questions, lines, strict=True)]
+
+
+def _chosen(question: AskedQuestion, line: str) -> Sequence[str]:
+    labels = {_folded(label): label for label, _ in question.options}
+    chosen, left = list[str](), "" if line in labels else line
+    while left and question.takes_several:
+        fits = (label for label in labels if left == label or left.startswith(f"{label},"))
+        if not (label := max(fits, key=len, default="")):
+            break
+        chosen.append(labels[label])
+        left = left[len(label) :].lstrip(", ")
+    return chosen if chosen and not left else [labels.get(line, line)]
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -495,6 +569,8 @@ class Approval:
         is_bound = (answer.approval, answer.session, answer.digest) == (self.id, request.session, request.digest)
         is_open = self.state is ApprovalState.OPEN and not self.is_late(now)
         if not is_bound or not is_open or answer.choice not in request.choices or not answer.by:
+            return None
+        if answer.choice is ApprovalChoice.ANSWER and not answers_in(request.arguments, answer.reason):
             return None
         return replace(
             self,

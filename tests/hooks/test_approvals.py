@@ -218,6 +218,58 @@ def test_what_cannot_be_understood_or_shown_is_left_to_the_host(rig: DaemonFixtu
     assert some(rig) == []
 
 
+COLOUR: Final = {
+    "question": "Which colour?",
+    "header": "Colour",
+    "options": [{"label": "Red", "description": "like <b>fire</b>"}, {"label": "Blue"}],
+}
+SIZES: Final = {"question": "Which sizes?", "options": [{"label": "S"}, {"label": "L"}], "multiple": True}
+
+
+def test_questions_of_an_agent_are_shown_with_their_options_and_answered(
+    rig: DaemonFixture, harken: Callable[..., str]
+) -> None:
+    """An answer to each, on the page, and nothing that would be an answer to less."""
+    with AskingHost(rig, {"id": "que_1", "questions": [COLOUR, SIZES]}) as host:
+        found = one(rig, state="open")
+        assert (found["choices"], found["always"]) == (["answer", "no"], "")
+        for wrong in ({"choice": "once"}, {"choice": "answer"}, {"choice": "answer", "reason": "Red"}):
+            assert error_of(rig.daemon, "approve", approval=found["id"], digest=found["digest"], **wrong)
+        assert "asks you a question" in harken("needs")
+        assert "- Red: like <b>fire</b>" in harken("approve")
+        browser = Browser(rig.daemon)
+        (form,) = browser.page("/needs").css(".in-words")
+        assert [each.text(strip=True) for each in form.css("label")] == ["Red", "Blue", "S", "L"]
+        fields = {
+            str(each.attributes["name"]): str(each.attributes["value"]) for each in form.css("input[type=hidden]")
+        }
+        chosen = {"answer-0": "Red", "words-0": "", "answer-1-0": "S", "answer-1-1": "L", "words-1": ""}
+        sent = browser.post("/do/approve", {**fields, **chosen, "choice": "answer"}, is_part=True)
+        assert (sent.status, "Answered." in sent.text) == (200, True)
+        assert host.reply() == {"answers": [["Red"], ["S", "L"]]}
+        host.say(b"!")
+        assert one(rig, state="obeyed")["reason"] == "Red\nS, L"
+
+
+def test_question_is_refused_or_answered_in_other_words(rig: DaemonFixture, harken: Callable[..., str]) -> None:
+    """What is offered is not all there is; what was refused has no answer."""
+    with AskingHost(rig, {"id": "que_1", "questions": [COLOUR]}) as host:
+        assert "answer, by you" in harken("approve", one(rig, state="open")["id"], "answer", "green\u202e, please")
+        assert host.reply() == {"answers": [["green\\u202e, please"]]}
+        host.say(b"!")
+    with AskingHost(rig, {"id": "que_2", "questions": [COLOUR]}) as host:
+        harken("approve", one(rig, state="open")["id"], "no")
+        assert host.reply() == {"reject": True}
+
+
+@pytest.mark.parametrize("questions", [[], "x", [COLOUR, COLOUR], [{**COLOUR, "more": 1}], [COLOUR] * 11])
+def test_question_that_cannot_be_shown_whole_stays_in_its_terminal(rig: DaemonFixture, questions: object) -> None:
+    """What is not understood is not answered."""
+    with AskingHost(rig, {"id": "que_1", "questions": questions}) as host:
+        assert host.reply() is None
+    assert some(rig) == []
+
+
 RULES: Final = """
 [[approvals]]
 answer = "ask"
@@ -444,6 +496,37 @@ def test_hook_of_a_host_waits_for_you_and_prints_your_answer(rig: DaemonFixture,
     }  # fmt: skip
     assert decision == expected[choice]
     assert one(rig, id=found["id"])["state"] == "answered"  # no evidence yet of what the host did
+
+
+PICKED: Final = {"questions": [COLOUR, SIZES], "answers": {"Which colour?": "Blue", "Which sizes?": "S, L"}}
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "given", "decision"),
+    [
+        (("AskUserQuestion", {"questions": [COLOUR, SIZES]}), ("answer", "Blue\nS, L"),
+         {"behavior": "allow", "updatedInput": PICKED}),
+        (("AskUserQuestion", {"questions": [COLOUR]}), ("no", "later"), {"behavior": "deny", "message": "later"}),
+        (("ExitPlanMode", {"plan": "# Plan", "allowedPrompts": [{"tool": "Bash"}]}), ("once", ""),
+         {"behavior": "allow", "updatedInput": {"allowedPrompts": []}}),
+        (("ExitPlanMode", {"plan": "# Plan"}), ("no", "too long"), {"behavior": "deny", "message": "too long"}),
+    ],
+)  # fmt: skip
+def test_plans_and_questions_of_claude_code_go_the_same_way(
+    rig: DaemonFixture, asked_for: tuple[str, Json], given: tuple[str, str], decision: Json
+) -> None:
+    """What a plan would allow in advance is asked for all the same, and `always` is not offered for either."""
+    (tool, arguments), (choice, reason) = asked_for, given
+    with hook_process(rig.daemon.home, CLAUDE.name, "ask") as hook:
+        assert hook.stdin is not None
+        hook.stdin.write(permission(tool_name=tool, tool_input=arguments))
+        hook.stdin.close()
+        found = one(rig, state="open")
+        assert found["choices"] == ["answer" if tool == "AskUserQuestion" else "once", "no"]
+        answer(rig, found, choice, **({"reason": reason} if reason else {}))
+        assert hook.wait(30) == 0
+        assert hook.stdout is not None
+        assert json.loads(hook.stdout.read())["hookSpecificOutput"]["decision"] == decision
 
 
 @pytest.mark.parametrize("how", ["term", "kill", "daemon"])

@@ -6,19 +6,25 @@ Whether it ran is seen in the folder, what the model was told on its wire; what 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import psutil
 import pytest
+from playwright.sync_api import expect, sync_playwright
 
 from harken.testing import DaemonProcess
 from harken.testing.agent import Json
-from harken.trial.exchange import ModelAnswer, in_order
+from harken.trial.exchange import ModelAnswer, ModelRequest, in_order, side
 from harken.trial.screen import TerminalProgram
+from tests.browser.conftest import chromium
+from tests.browser.rig import WAIT_MS, Window, new_context
 from tests.hosts.stage import AskingStage, Stage
 from tests.hosts.story import READY_SECONDS, STEP_SECONDS, arrived, marker
 from tests.loss.rig import until
+
+__all__ = ["chromium"]
 
 every_host = pytest.mark.parametrize("host", ["opencode", "claude-code", "codex", "copilot-cli"], indirect=True)
 
@@ -62,16 +68,22 @@ def shell(stage: Stage, command: str) -> ModelAnswer:
 
 
 @contextmanager
-def asked(stage: Stage, *answers: ModelAnswer) -> Iterator[tuple[TerminalProgram, Json]]:
-    """The host in its terminal, at the question whether the first command may run."""
-    stage.model.follow(in_order(*(answers or (shell(stage, "touch it"),))))
-    with stage.screen() as screen:
+def asked(
+    stage: Stage,
+    *answers: ModelAnswer,
+    script: Callable[[ModelRequest], ModelAnswer] | None = None,
+    shown: str = "",
+    argv: Sequence[str] = (),
+) -> Iterator[tuple[TerminalProgram, Json]]:
+    """The host in its terminal, at the question whether the first command may run, or another one."""
+    stage.model.follow(script or in_order(*(answers or (shell(stage, "touch it"),))))
+    with stage.screen(*argv) as screen:
         if stage.host.name == "copilot-cli":
             consent(screen)
         screen.wait_for(stage.recipe.ready, READY_SECONDS)
         screen.submit(marker())
         found = asked_first(stage)
-        screen.wait_for(SHOWN[stage.host.name], STEP_SECONDS)
+        screen.wait_for(shown or SHOWN[stage.host.name], STEP_SECONDS)
         yield screen, found
 
 
@@ -127,6 +139,28 @@ def test_allowed_elsewhere_runs_and_is_called_obeyed_by_evidence(asking: Stage) 
 
 
 @every_host
+@pytest.mark.parametrize("button", ["Allow once", "Refuse"])
+def test_seen_and_answered_on_the_page_in_a_browser(
+    asking: Stage, daemon: DaemonProcess, chromium: str, button: str
+) -> None:
+    """The page is what most people answer on: it shows the command, and its buttons do what they say."""
+    with sync_playwright() as playwright, asked(asking) as (screen, approval):
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        window = Window(new_context(browser).new_page(), str(daemon.facts["url"]))
+        window.watch()
+        window.enter(daemon.call("sign_in")["url"])
+        window.goto("/needs")
+        expect(window.page.locator(".asked pre").first).to_contain_text("touch it", timeout=WAIT_MS)
+        window.page.get_by_role("button", name=button).click()
+        assert became(asking, approval, "obeyed")["through"] == "page"
+        assert has_run(asking) is (button == "Allow once")
+        expect(window.page.locator(".asked")).to_have_count(0, timeout=WAIT_MS)
+        until(lambda: SHOWN[asking.host.name] not in screen.text(), "its window asks no more", STEP_SECONDS)
+        assert (window.strangers(), window.complaints) == ([], [])
+        browser.close()
+
+
+@every_host
 def test_refused_elsewhere_with_a_reason_that_the_model_reads(asking: Stage) -> None:
     """The words are yours, and reach the model as they are; where the host passes none on, none is taken."""
     why = marker()
@@ -140,6 +174,88 @@ def test_refused_elsewhere_with_a_reason_that_the_model_reads(asking: Stage) -> 
         arrived(asking, why)
         became(asking, approval, "obeyed")
     assert not has_run(asking)
+
+
+COLOURS = [{"label": "Red", "description": "warm"}, {"label": "Blue", "description": "cold"}]
+COLOUR = {"question": "Which colour?", "header": "Colour", "options": COLOURS}
+QUESTIONS = {
+    "opencode": ModelAnswer.call("question", {"questions": [COLOUR]}),
+    "claude-code": ModelAnswer.call("AskUserQuestion", {"questions": [{**COLOUR, "multiSelect": False}]}),
+}
+with_questions = pytest.mark.parametrize("host", QUESTIONS, indirect=True)
+
+
+@with_questions
+@pytest.mark.parametrize("said", ["Blue", "neither of them"])
+def test_question_of_the_agent_is_answered_elsewhere(asking: Stage, said: str) -> None:
+    """An option or other words: the model reads them as yours, and its host is known to have taken them."""
+    with asked(asking, QUESTIONS[asking.host.name], shown="Which colour?") as (screen, approval):
+        assert approval["choices"] == ["answer", "no"]
+        asking.harken("approve", approval["id"], "answer", said)
+        arrived(asking, f'"Which colour?"="{said}"')
+        became(asking, approval, "obeyed")
+        until(lambda: "warm" not in screen.text(), "its window asks no more", STEP_SECONDS)
+
+
+@with_questions
+def test_question_of_the_agent_that_you_refuse_is_closed_in_its_window(asking: Stage) -> None:
+    """No answer is made up."""
+    with asked(asking, QUESTIONS[asking.host.name], shown="Which colour?") as (screen, approval):
+        asking.harken("approve", approval["id"], "no")
+        became(asking, approval, "obeyed")
+        until(lambda: "warm" not in screen.text(), "its window asks no more", STEP_SECONDS)
+    assert not any(request.count('"Which colour?"="') for request in asking.model.conversation)
+
+
+@with_questions
+def test_question_of_the_agent_that_is_dismissed_in_its_window_is_withdrawn(asking: Stage) -> None:
+    """The first answer counts, also when it is none."""
+    with asked(asking, QUESTIONS[asking.host.name], shown="Which colour?") as (screen, approval):
+        screen.press("escape")
+        became(asking, approval, "withdrawn")
+        assert "withdrawn already" in asking.try_harken("approve", approval["id"], "answer", "Red").stderr
+
+
+def planning(then: ModelAnswer) -> Callable[[ModelRequest], ModelAnswer]:
+    """Return the script of a model that finds the tool for plans, writes its plan down and shows it, and goes on."""
+    steps = 0
+
+    def script(request: ModelRequest) -> ModelAnswer:
+        nonlocal steps
+        if request.is_side:
+            return side(request)
+        (file, *_) = re.findall(r"/\S+/plans/\S+?\.md", " ".join(turn.text for turn in request.turns))
+        steps += 1
+        said = (
+            ModelAnswer.call("ToolSearch", {"query": "select:ExitPlanMode", "max_results": 1}),
+            ModelAnswer.call("Write", {"file_path": file, "content": PLAN}),
+            ModelAnswer.call("ExitPlanMode", {"allowedPrompts": [{"tool": "Bash", "prompt": "touch files"}]}),
+            then,
+        )
+        return said[steps - 1] if steps <= len(said) else ModelAnswer.text("done")
+
+    return script
+
+
+PLAN = "# Plan\n\nMake a file.\n"
+
+
+@pytest.mark.parametrize("host", ["claude-code"], indirect=True)
+@pytest.mark.parametrize("choice", ["once", "no"])
+def test_plan_is_approved_or_sent_back_elsewhere(asking: Stage, choice: str) -> None:
+    """Refused with your words, the agent goes on planning; approved, each command is still asked for."""
+    script = planning(shell(asking, "touch it"))
+    with asked(asking, script=script, shown="Make a file.", argv=("--permission-mode", "plan")) as (screen, approval):
+        assert any("Make a file." in part["text"] for part in approval["parts"])
+        assert approval["choices"] == ["once", "no"]
+        if choice == "no":
+            asking.harken("approve", approval["id"], "no", "shorter, please")
+            arrived(asking, "shorter, please")
+        else:
+            asking.harken("approve", approval["id"], "once")
+            arrived(asking, "approved your plan")
+            screen.wait_for(SHOWN["claude-code"], STEP_SECONDS)
+        assert not has_run(asking)
 
 
 @every_host

@@ -12,13 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.model import (
+    MAX_QUESTIONS,
     Approval,
     ApprovalAnswer,
     ApprovalChoice,
     ApprovalId,
     ApprovalState,
     SessionKey,
+    answers_in,
     approval_digest,
+    asked_questions,
 )
 from tests.contracts.approvals import PATIENCE, answer_to, request_of
 from tests.examples import examples
@@ -32,6 +35,78 @@ WRONG: Final = (
     replace(GOOD, approval=ApprovalId("ap-000002")),
     replace(GOOD, by=""),
 )
+
+
+COLOUR: Final = {"question": "Which colour?", "options": [{"label": "Red"}, {"label": "Blue, dark"}]}
+SIZES: Final = {
+    "question": "Which sizes?",
+    "header": "Sizes",
+    "options": [{"label": "S", "description": "small"}, {"label": "S, slim"}, {"label": "L"}],
+    "multiSelect": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("questions", "text", "answers"),
+    [
+        ([COLOUR], "Red", [["Red"]]),
+        ([COLOUR], " Blue,  dark \n", [["Blue, dark"]]),
+        ([COLOUR], "Red, Blue, dark", [["Red, Blue, dark"]]),
+        ([COLOUR], "none of these", [["none of these"]]),
+        ([SIZES], "S", [["S"]]),
+        ([SIZES], "S, L", [["S", "L"]]),
+        ([SIZES], "S, slim,L", [["S, slim", "L"]]),
+        ([SIZES], "S, M", [["S, M"]]),
+        ([COLOUR, SIZES], "Red\nL", [["Red"], ["L"]]),
+        ([COLOUR, SIZES], "Red", []),
+        ([COLOUR], "Red\nL", []),
+        ([COLOUR], "", []),
+        ([COLOUR, SIZES], "Red\n \n", []),
+        ([], "Red", []),
+    ],
+)
+def test_each_question_of_an_agent_gets_its_own_answer(questions: object, text: str, answers: object) -> None:
+    """An option by its label, several only where it takes several, or other words; never for another question."""
+    assert answers_in({"questions": questions}, text) == answers
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"question": ""},
+        {"question": 7},
+        {"header": None},
+        {"options": "Red"},
+        {"options": [{"label": "Red"}, {"label": " Red "}]},
+        {"options": [{"label": "Red\u202e"}]},
+        {"options": [{"label": "Red\nBlue"}]},
+        {"options": [{"label": ""}]},
+        {"options": ["Red"]},
+        {"options": [{"label": "Red", "preview": "what nobody would see"}]},
+        {"hidden": "what nobody would see"},
+    ],
+)
+def test_question_that_would_not_be_shown_whole_is_none(changed: dict[str, object]) -> None:
+    """Its host asks it in its own terminal; one among others takes all of them there."""
+    assert asked_questions({"questions": [{**COLOUR, **changed}]}) == []
+    assert asked_questions({"questions": [SIZES, {**COLOUR, **changed}]}) == []
+    assert asked_questions({"questions": [COLOUR, COLOUR]}) == []
+    assert asked_questions({"questions": [{**COLOUR, "question": f"{n}"} for n in range(MAX_QUESTIONS + 1)]}) == []
+
+
+def test_answer_in_words_is_one_only_to_questions() -> None:
+    """A question without an answer stays open, and a tool is not allowed by words."""
+    asked = replace(
+        ASKED.request, arguments={"questions": [COLOUR]}, choices=(ApprovalChoice.ANSWER, ApprovalChoice.NO)
+    )
+    question, said = replace(ASKED, request=asked), replace(GOOD, choice=ApprovalChoice.ANSWER)
+    assert question.answer(said, BEGIN) is None
+    assert question.answer(replace(said, reason="Red\nL"), BEGIN) is None
+    assert ASKED.answer(replace(said, reason="Red"), BEGIN) is None
+    assert question.answer(GOOD, BEGIN) is None
+    answered = question.answer(replace(said, reason="Red"), BEGIN)
+    assert answered is not None
+    assert (answered.choice, answered.reason) == (ApprovalChoice.ANSWER, "Red")
 
 
 @dataclass(frozen=True)

@@ -213,19 +213,23 @@ def _question_row(question: Result) -> tuple[str, ...]:
 
 ACTION = "a-"
 ANSWERS = ("once", "always", "no")
+WORDS = "answer"
 _HOW = 'Answer: harken approve ID once, or harken approve ID no "REASON"'
+_HOW_IN_WORDS = 'Answer: harken approve ID answer "ANSWER", one for each question, or harken approve ID no'
 
 
 @verb("approve")
 @click.argument("ref", metavar="[ID]", default="", shell_complete=completer("open_approvals"))
-@click.argument("choice", metavar="[once|always|no]", default="", type=click.Choice(["", *ANSWERS]))
-@click.argument("reason", metavar="[REASON]", default="")
-def approve(asked: Invocation, *, ref: str, choice: str, reason: str) -> None:
-    """Answer an agent that asks before it uses a tool. Without ID, show what they ask.
+@click.argument("choice", metavar="[once|always|no|answer]", default="", type=click.Choice(["", *ANSWERS, WORDS]))
+@click.argument("said", metavar="[REASON | ANSWER...]", nargs=-1)
+def approve(asked: Invocation, *, ref: str, choice: str, said: tuple[str, ...]) -> None:
+    """Answer an agent that asks before it uses a tool, or asks you a question. Without ID, show what they ask.
 
-    With an ID alone, show what is asked, whole. REASON is for the agent, with no. The first answer counts, also one in
-    the agent's own terminal. The ID of a rule's question is answered like `harken channel confirm` does.
+    With an ID alone, show what is asked, whole. REASON is for the agent, with no. With answer, give an ANSWER to each
+    question: an option, or other words. The first answer counts, also one in the agent's own terminal. The ID of a
+    rule's question is answered like `harken channel confirm` does.
     """
+    reason = ("\n" if choice == WORDS else " ").join(said)
     with asked.daemon() as daemon:
         if ref.startswith(ACTION) and choice in ANSWERS:
             found = daemon.ask("confirm", action=ref, yes=choice != "no")
@@ -246,14 +250,15 @@ def approve(asked: Invocation, *, ref: str, choice: str, reason: str) -> None:
     show_approvals(asked.screen, listed)
     if not listed:
         note_to_person("No agent asks you anything.")
-    elif any(each["state"] == "open" for each in listed):
-        note_to_person(_HOW)
+    elif waiting := [each for each in listed if each["state"] == "open"]:
+        note_to_person(_HOW if any("once" in each["choices"] for each in waiting) else _HOW_IN_WORDS)
 
 
 def show_approvals(screen: Screen, approvals: Sequence[Result]) -> None:
     """Print what hosts ask, whole: a command that is cut would be answered unseen."""
     for each in approvals:
-        head = f"{one_line(each['id'])}  {title_of(each['host'])} asks to use {one_line(each['tool'])}"
+        what = "asks you a question" if WORDS in each["choices"] else f"asks to use {one_line(each['tool'])}"
+        head = f"{one_line(each['id'])}  {title_of(each['host'])} {what}"
         screen.flow(head, "", 0, BOLD)
         for part in each["parts"]:
             screen.line(f"  {screen.fit(part['name'], 3)}:")

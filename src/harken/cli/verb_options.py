@@ -286,7 +286,7 @@ VERB_OPTIONS: Final[Mapping[str, Mapping[str, VerbOption]]] = MappingProxyType(
             "limit": ("--limit", 50, "Maximum number, up to 500."),
         },
         "approve": {
-            "reason": ("--reason", "", "With `no`: what the agent is told, up to 2000 characters."),
+            "reason": ("--reason", "", "With `no`: why. With `answer`: a line per question. Up to 2000 characters."),
         },
         "conversations": {
             "view": ("--view", "open", "Which: `open`, `unread`, `for-you`, `snoozed`, `done` or `sent`."),

@@ -35,7 +35,7 @@ from harken.automation import ACTIONS, MAX_WAITING, Action, ActionId, ActionStat
 from harken.clock import Clock, Signal
 from harken.errors import NeedsPerson, Unavailable, UserError
 from harken.ingest.sanitise import one_line
-from harken.model import APPROVALS, Approval, ApprovalId, ApprovalState, Message, MessageId
+from harken.model import APPROVALS, Approval, ApprovalChoice, ApprovalId, ApprovalState, Message, MessageId
 from harken.store.contract import Store
 
 if TYPE_CHECKING:
@@ -207,7 +207,10 @@ def asked_toast(asked: Sequence[Approval]) -> Toast:
     """Return the toast for what hosts ask, the oldest first. Pure."""
     first = asked[0]
     others = f", and {len(asked) - 1} more" if len(asked) > 1 else ""
-    title = f"{_short(first.request.host, WHO_CHARS)} asks to use {_short(first.request.tool, RULE_CHARS)}{others}"
+    what = f"asks to use {_short(first.request.tool, RULE_CHARS)}"
+    if ApprovalChoice.ANSWER in first.request.choices:
+        what = "asks you a question"
+    title = f"{_short(first.request.host, WHO_CHARS)} {what}{others}"
     which = f" {first.id}" if len(asked) == 1 else ""
     return Toast(title, f"Answer in its terminal, on the page (harken open), or: harken approve{which}")
 

@@ -31,16 +31,31 @@ from harken.model import (
     ApprovalId,
     ApprovalRequest,
     ApprovalState,
+    AskedQuestion,
     Consumer,
     Mailbox,
     MessageId,
     OutboxId,
+    answers_in,
+    asked_questions,
 )
 from harken.store.contract import Store
 from harken.store.contract.outbox import OutboxStore
 from harken.store.contract.questions import Question, QuestionCount
 
-__all__ = ["Approvals", "Question", "QuestionCount", "Questions", "WaitingSummary", "ago", "asked_parts", "sentence"]
+__all__ = [
+    "Approvals",
+    "Question",
+    "QuestionCount",
+    "Questions",
+    "WaitingSummary",
+    "ago",
+    "answer_text",
+    "asked_parts",
+    "asked_questions",
+    "asks",
+    "sentence",
+]
 
 MAX_LISTED: Final = 500
 BY_PERSON: Final = "you"
@@ -130,6 +145,12 @@ _CONTEXT_LINES: Final = 3
 
 def asked_parts(arguments: Mapping[str, object]) -> Sequence[tuple[str, str]]:
     """Return everything that a tool is to be given, as people read it: an edit as its diff. Pure."""
+    if questions := asked_questions(arguments):
+        others = {name: value for name, value in arguments.items() if name != "questions"}
+        return [
+            *((legible(each.header or "question"), _question_text(each)) for each in questions),
+            *asked_parts(others),
+        ]
     old, new = (next((name for name in names if isinstance(arguments.get(name), str)), "") for names in (_OLD, _NEW))
     parts = [(name, _as_text(value)) for name, value in arguments.items() if not (old and new and name in (old, new))]
     if old and new:
@@ -140,6 +161,19 @@ def asked_parts(arguments: Mapping[str, object]) -> Sequence[tuple[str, str]]:
         lines = list(unified_diff(before, after, n=_CONTEXT_LINES, lineterm=""))[2:]
         parts.append(("change", "\n".join(lines) or "(none)"))
     return [(legible(name), legible(text)) for name, text in parts]
+
+
+def _question_text(asked: AskedQuestion) -> str:
+    lines = [f"- {label}: {about}" if about else f"- {label}" for label, about in asked.options]
+    several = ["(several may be chosen)"] if asked.takes_several else []
+    return legible("\n".join([asked.text, *lines, *several]))
+
+
+def asks(request: ApprovalRequest) -> str:
+    """Return what a host asks, as the end of a sentence that begins with its name."""
+    if ApprovalChoice.ANSWER in request.choices:
+        return "asks you a question"
+    return f"asks whether it may use {request.tool}"
 
 
 def _is_deep(value: object) -> bool:
@@ -263,12 +297,14 @@ class Approvals:
         except ValueError as exc:
             known = ", ".join(each.value for each in ApprovalChoice)
             raise UserError(f"There is no answer {choice[:40]!r}.", f"Answers: {known}.") from exc
-        if reason and chosen is not ApprovalChoice.NO:
+        if reason and chosen not in (ApprovalChoice.NO, ApprovalChoice.ANSWER):
             raise UserError("Only a refusal has a reason.", "Leave the reason out, or answer no.")
         if len(reason) > MAX_REASON_CHARS:
             raise UserError("The reason is too long.", f"Use at most {MAX_REASON_CHARS} characters.")
         found = await self._store.get(asked)
-        if reason and not found.request.carries_reason:
+        if chosen is ApprovalChoice.ANSWER and chosen in found.request.choices:
+            reason = answer_text(found.request, reason)
+        elif reason and not found.request.carries_reason:
             raise UserError("Its host passes no reason on to the agent.", "Leave the reason out, or send a message.")
         return await self._store.answer(
             ApprovalAnswer(
@@ -281,6 +317,15 @@ class Approvals:
                 reason=visible(reason.strip()),
             )
         )
+
+
+def answer_text(asked: ApprovalRequest, said: str) -> str:
+    """Return the answers to an agent's questions as they are stored. Raises `UserError` unless each has one."""
+    answers, count = answers_in(asked.arguments, visible(said.strip())), len(asked_questions(asked.arguments))
+    if not answers:
+        what = "a question" if count == 1 else f"{count} questions"
+        raise UserError(f"It asks {what}.", "Answer each on a line of its own: with an option, or in other words.")
+    return "\n".join(", ".join(each) for each in answers)
 
 
 STATES = ("queued", "sent", "parked")

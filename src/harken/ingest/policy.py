@@ -195,7 +195,7 @@ _ANSWER: Final = re.compile(
 
 # In one line: what stands below a reason in a chat or a mail is quoted, and not the owner's word.
 _APPROVAL: Final = re.compile(
-    r"(?P<word>yes|no)[ \t]+(?P<approval>ap-[0-9a-z]{6})(?:[.!]|[ \t]+(?P<reason>[^\s.!][^\r\n]*))?",
+    r"(?P<word>yes|no|answer)[ \t]+(?P<approval>ap-[0-9a-z]{6})(?:[.!]|[ \t]+(?P<reason>[^\s.!][^\r\n]*))?",
     re.IGNORECASE | re.ASCII,
 )
 MAX_REASON: Final = 500
@@ -208,6 +208,7 @@ class ChatAnswer:
     action: str
     is_yes: bool
     reason: str = ""  # of a refusal, for the agent
+    words: str = ""  # what is answered to a question
 
     @property
     def is_of_approval(self) -> bool:
@@ -232,9 +233,12 @@ def answer_of(text: str) -> ChatAnswer | None:
 def _approval_of(text: str) -> ChatAnswer | None:
     found = _APPROVAL.fullmatch(text.strip())
     reason = found["reason"] or "" if found else ""
-    if found is None or len(reason) > MAX_REASON or (reason and found["word"].lower() == "yes"):
+    word, said = (found["word"].lower(), reason.strip()) if found else ("", "")
+    if found is None or len(reason) > MAX_REASON or (said and word == "yes") or (not said and word == "answer"):
         return None
-    return ChatAnswer(found["approval"].lower(), is_yes=found["word"].lower() == "yes", reason=reason.strip())
+    if word == "answer":
+        return ChatAnswer(found["approval"].lower(), is_yes=True, words=said)
+    return ChatAnswer(found["approval"].lower(), is_yes=word == "yes", reason=said)
 
 
 class ApprovalRuling(StrEnum):

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import anyio
@@ -269,19 +270,27 @@ class RuleJudge:
         if asked.id != answer.action or said_at < asked.asked_at - SKEW:
             raise Conflict(f"Your message is older than {asked.id}.", "Look at what is asked now: harken approve")
         is_told = asked.request.carries_reason
+        choice, words = ApprovalChoice.ONCE if answer.is_yes else ApprovalChoice.NO, ""
+        if answer.words:
+            choice, words = ApprovalChoice.ANSWER, visible(answer.words)
         answered = await self._store.approvals.answer(
             ApprovalAnswer(
                 approval=asked.id,
                 session=asked.request.session,
                 digest=asked.request.digest,
-                choice=ApprovalChoice.ONCE if answer.is_yes else ApprovalChoice.NO,
+                choice=choice,
                 by="you",
                 through=message.source,
-                reason=visible(answer.reason) if is_told else "",
+                reason=words or (visible(answer.reason) if is_told else ""),
             )
         )
-        said = f"{answered.id} ({answered.request.tool}) is {'allowed once' if answer.is_yes else 'refused'} now."
+        said = f"{answered.id} ({answered.request.tool}) is {_SAID[choice]} now."
         return said if is_told or not answer.reason else f"{said} Its agent is not told why."
+
+
+_SAID: Final[Mapping[ApprovalChoice, str]] = MappingProxyType(
+    {ApprovalChoice.ONCE: "allowed once", ApprovalChoice.NO: "refused", ApprovalChoice.ANSWER: "answered"}
+)
 
 
 def _nonce() -> str:

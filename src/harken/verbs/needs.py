@@ -19,7 +19,7 @@ from harken.errors import UserError
 from harken.hosts.registry import host_title
 from harken.inbox.automation import ActionDetails, StuckAutomation
 from harken.inbox.caller import Grant, Role
-from harken.inbox.questions import asked_parts
+from harken.inbox.questions import asked_parts, asks
 from harken.model import LOCAL, Approval, Message, timestamp
 from harken.sources.source import SourceReport, SourceState
 from harken.verbs import shapes
@@ -119,7 +119,7 @@ async def _asking(context: CallContext) -> Sequence[Need]:
             Need(
                 key=f"approval:{asked.id}",
                 kind=NeedKind.APPROVAL,
-                said=f"{host_title(asked.request.host)} asks whether it may use {asked.request.tool}",
+                said=f"{host_title(asked.request.host)} {asks(asked.request)}",
                 since=asked.asked_at,
                 ref=asked.id,
                 about="\n".join(text for _, text in asked_parts(asked.request.arguments)),

@@ -72,7 +72,9 @@ class Approve(Arguments):
     approval: Annotated[str, about("Its whole id.")]
     choice: Annotated[str, about(f"One of its choices: {', '.join(f'`{each}`' for each in ApprovalChoice)}.")]
     digest: Annotated[str, about("The hash of what you were shown. An answer to anything else does not count.")]
-    reason: Annotated[str, about(f"With `no`: what the agent is told, up to {MAX_REASON_CHARS} characters.")] = ""
+    reason: Annotated[
+        str, about(f"With `no`: why. With `answer`: a line per question. Up to {MAX_REASON_CHARS} characters.")
+    ] = ""
 
 
 def _require_every_mailbox(context: CallContext) -> None:

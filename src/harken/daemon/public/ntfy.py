@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
@@ -35,7 +35,7 @@ from harken.errors import Forbidden, HarkenError, NeedsPerson, Unavailable, User
 from harken.hosts.registry import host_title
 from harken.inbox.caller import EVERY_MAILBOX, Caller, Grant, Role
 from harken.inbox.inbox import Inbox
-from harken.inbox.questions import Approvals, asked_parts, sentence
+from harken.inbox.questions import Approvals, asked_parts, asks, sentence
 from harken.memory import json_bytes
 from harken.model import APPROVALS, WATCH, Approval, ApprovalChoice, ApprovalId, ApprovalState
 from harken.sources.http import ConnectionBroken, HttpWire, ServiceAddress
@@ -130,7 +130,8 @@ class PhoneNotes:
         if self._shows == "nothing":
             text = "An agent waits for your answer."
             return PhoneNote(title="Harken", text=text, path=NEEDS, priority=URGENT, until=until)
-        title = f"{host_title(request.host)} asks whether it may use {visible(request.tool)[:WHO_CHARS]}"
+        shown = replace(request, tool=visible(request.tool)[:WHO_CHARS])
+        title = f"{host_title(request.host)} {asks(shown)}"
         if not self.has_text:
             text = "Open the page to see what it would do."
             return PhoneNote(title=title, text=text, path=path, priority=URGENT, until=until)
@@ -141,6 +142,8 @@ class PhoneNotes:
             return PhoneNote(title=title, text=self._bounded(whole), path=path, priority=URGENT, until=until)
         group = secrets.token_hex(8)
         choices = (("Allow once", ApprovalChoice.ONCE), ("Refuse", ApprovalChoice.NO))
+        if ApprovalChoice.ANSWER in request.choices:
+            return PhoneNote(title=title, text=whole, path=path, priority=URGENT, until=until)
         buttons = [
             (label, ButtonAnswer(ref=asked.id, says=choice.value, digest=request.digest, until=until, group=group))
             for label, choice in choices

@@ -30,7 +30,7 @@ from harken.hosts.hook import (
     payload_text,
     record_entry,
 )
-from harken.model import ApprovalChoice, ApprovalRequest, SessionKey
+from harken.model import ApprovalChoice, ApprovalRequest, SessionKey, answers_in, asked_questions
 from harken.sessions.turns import Halt, HookEvent, HookMoment
 
 EVENTS: Final[Mapping[HookMoment, str]] = MappingProxyType(
@@ -133,8 +133,10 @@ def _pid(value: str) -> int:
 
 
 ASK_SECONDS: Final = 3_600
+_QUESTION: Final = "AskUserQuestion"
+_PLAN: Final = "ExitPlanMode"
 # Answered by more than yes or no.
-_OWN_DIALOGS: Final[Mapping[str, str]] = MappingProxyType({"AskUserQuestion": "a question", "ExitPlanMode": "a plan"})
+_OWN_DIALOGS: Final[Mapping[str, str]] = MappingProxyType({_QUESTION: "a question", _PLAN: "a plan"})
 _RULES: Final = "addRules"
 _MAX_STATE_BYTES: Final = 64 * 1024
 _WAITING: Final = "waiting"
@@ -151,14 +153,17 @@ class ClaudeCodeApprovals(ApprovalAdapter):
     patience = timedelta(seconds=ASK_SECONDS - 10)  # so that it is over here before the host ends the hook
 
     def question(self, payload: Mapping[str, object], hello: Hello) -> ApprovalRequest | None:
-        """Return what is asked; None for what is not understood, and for dialogs of another kind."""
+        """Return what is asked; None for what is not understood."""
         tool, arguments = payload_text(payload, "tool_name"), payload.get("tool_input")
         native = payload_text(payload, "session_id")
         is_this = payload_text(payload, "hook_event_name") == ASKS and "COPILOT_CLI" not in hello.env
-        if not (is_this and native and tool and isinstance(arguments, dict)) or tool in _OWN_DIALOGS:
+        if not (is_this and native and tool and isinstance(arguments, dict)):
             return None
-        rules = _rules(payload)
-        choices = (ApprovalChoice.ONCE, *([ApprovalChoice.ALWAYS] if rules else []), ApprovalChoice.NO)
+        if tool == _QUESTION and not asked_questions(arguments):
+            return None
+        rules = _rules(payload) if tool not in _OWN_DIALOGS else ()
+        yes = ApprovalChoice.ANSWER if tool == _QUESTION else ApprovalChoice.ONCE
+        choices = (yes, *([ApprovalChoice.ALWAYS] if rules else []), ApprovalChoice.NO)
         return ApprovalRequest(
             host="claude-code",
             session=SessionKey(native),
@@ -178,6 +183,11 @@ class ClaudeCodeApprovals(ApprovalAdapter):
             decision = {"behavior": "deny", "message": reason or REFUSED}
         elif choice is ApprovalChoice.ALWAYS:
             decision["updatedPermissions"] = _rules(payload)
+        elif choice is ApprovalChoice.ANSWER:
+            decision["updatedInput"] = _answered(payload, reason)
+        elif payload_text(payload, "tool_name") == _PLAN:
+            # Without this Claude Code goes on asking. The commands that the plan would allow in advance it asks for.
+            decision["updatedInput"] = {"allowedPrompts": []}
         return HookAnswer(stdout=json.dumps({"hookSpecificOutput": {"hookEventName": ASKS, "decision": decision}}))
 
     def pid(self, hello: Hello) -> int:
@@ -194,7 +204,7 @@ class ClaudeCodeApprovals(ApprovalAdapter):
         for entry in map(record_entry, record):
             for part in _parts(entry):
                 is_call = part.get("type") == "tool_use" and part.get("name") == payload.get("tool_name")
-                if is_call and part.get("input") == payload.get("tool_input"):
+                if is_call and _is_same(part.get("input"), payload):
                     call, shown = str(part.get("id")), ""
                 elif call and part.get("type") == "tool_result" and part.get("tool_use_id") == call:
                     shown = call if (part.get("is_error") is True) == (choice is ApprovalChoice.NO) else ""
@@ -219,6 +229,22 @@ def _is_waiting(transcript: str, pid: int) -> bool | None:
     except (OSError, IndexError, ValueError):
         return None
     return said == _WAITING if isinstance(said, str) else None
+
+
+def _answered(payload: Mapping[str, object], said: str) -> Mapping[str, object]:
+    """Return the input of the question with its answers."""
+    given = payload.get("tool_input")
+    asked = given if isinstance(given, dict) else {}
+    pairs = zip(asked_questions(asked), answers_in(asked, said), strict=True)
+    return {**asked, "answers": {question.text: ", ".join(answers) for question, answers in pairs}}
+
+
+def _is_same(recorded: object, payload: Mapping[str, object]) -> bool:
+    """Whether a recorded call is what was asked: of a plan it has not all, of a question also the answers."""
+    asked, tool = payload.get("tool_input"), payload_text(payload, "tool_name")
+    if not isinstance(recorded, dict) or not isinstance(asked, dict) or tool == _PLAN:
+        return tool == _PLAN
+    return recorded == asked or (tool == _QUESTION and recorded.get("questions") == asked.get("questions"))
 
 
 def _rules(payload: Mapping[str, object]) -> Sequence[Mapping[str, object]]:

@@ -25,7 +25,7 @@ from harken.hosts.hook import (
     payload_text,
     printed,
 )
-from harken.model import ApprovalChoice, ApprovalRequest, SessionKey
+from harken.model import ApprovalChoice, ApprovalRequest, SessionKey, answers_in, asked_questions
 from harken.sessions.turns import Halt, HookEvent, HookMoment
 
 NAME: Final = "opencode"
@@ -82,13 +82,15 @@ HOOKS: Final[HookAdapter] = OpencodeHooks()
 
 
 class OpencodeApprovals(ApprovalAdapter):
-    """What opencode asks, as its event `permission.asked` says it, and the body of its call `reply`."""
+    """What opencode asks, as its events `permission.asked` and `question.asked` say it, and the body of its `reply`."""
 
     def question(self, payload: Mapping[str, object], hello: Hello) -> ApprovalRequest | None:
         """Return what is asked; None for what is not understood."""
         asked, session = payload.get("asked"), payload_text(payload, "session_id")
         if not isinstance(asked, dict) or not session:
             return None
+        if "questions" in asked:
+            return self._questions(payload, asked, hello)
         metadata, patterns, always = asked.get("metadata"), _texts(asked, "patterns"), _texts(asked, "always")
         native, tool = payload_text(asked, "id"), payload_text(asked, "permission")
         if not native or not tool or not isinstance(metadata, dict):
@@ -107,9 +109,31 @@ class OpencodeApprovals(ApprovalAdapter):
             native=native,
         )
 
+    def _questions(
+        self, payload: Mapping[str, object], asked: Mapping[str, object], hello: Hello
+    ) -> ApprovalRequest | None:
+        native, arguments = payload_text(asked, "id"), {"questions": asked.get("questions")}
+        if not native or not asked_questions(arguments):
+            return None
+        return ApprovalRequest(
+            host=NAME,
+            session=SessionKey(payload_text(payload, "session_id")),
+            tool="question",
+            arguments=arguments,
+            digest="",
+            folder=payload_text(payload, "cwd") or hello.cwd,
+            choices=(ApprovalChoice.ANSWER, ApprovalChoice.NO),
+            turn=payload_text(payload, "turn"),
+            native=native,
+            carries_reason=False,
+        )
+
     def answer(self, payload: Mapping[str, object], choice: ApprovalChoice, reason: str) -> HookAnswer:
         """Return the body of the reply."""
-        del payload
+        asked = payload.get("asked")
+        if isinstance(asked, dict) and "questions" in asked:
+            is_refused = choice is not ApprovalChoice.ANSWER
+            return printed({"reject": True} if is_refused else {"answers": answers_in(asked, reason)})
         reply: dict[str, object] = {"reply": _REPLIES[choice]}
         return printed(reply | ({"message": reason} if reason else {}))
 

@@ -282,8 +282,9 @@ export const Harken = async ({ client, directory }) => {
     }
   }
 
-  const reply = async (id, body) => {
-    const url = `/permission/${encodeURIComponent(id)}/reply`
+  const reply = async ({ id, questions }, said) => {
+    const [what, how, body] = said.reject ? ["question", "reject", {}] : [questions ? "question" : "permission", "reply", said]
+    const url = `/${what}/${encodeURIComponent(id)}/${how}`
     const headers = { "content-type": "application/json" }
     return (await bounded(client._client.post({ url, body, headers }), WAKE_MS))?.data === true
   }
@@ -296,7 +297,7 @@ export const Harken = async ({ client, directory }) => {
     if (isOver) return
     if (!root) return asking.delete(request.id)
     const payload = { session_id: root, turn: conversations.get(root)?.turn ?? "", asked: request }
-    asking.set(request.id, askPerson(directory, payload, (body) => reply(request.id, body)))
+    asking.set(request.id, askPerson(directory, payload, (said) => reply(request, said)))
   }
 
   // Tells that opencode asks the person something, or that the last of what it asked was answered.
@@ -416,9 +417,18 @@ export const Harken = async ({ client, directory }) => {
       calledOff(reply.requestID, true)
       answered(reply)
     },
-    "question.asked": (request) => waits(request, request.questions?.[0]?.question ?? ""),
-    "question.replied": answered,
-    "question.rejected": answered,
+    "question.asked": (request) => {
+      onAsked(request).catch(() => {})
+      return waits(request, request.questions?.[0]?.question ?? "")
+    },
+    "question.replied": (reply) => {
+      calledOff(reply.requestID, true)
+      answered(reply)
+    },
+    "question.rejected": (reply) => {
+      calledOff(reply.requestID, true)
+      answered(reply)
+    },
     "session.status": ({ sessionID, status }) => {
       const conversation = conversations.get(sessionID)
       if (!conversation) return

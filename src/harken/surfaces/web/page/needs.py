@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from harken.inbox.questions import ago, asked_parts
-from harken.model import ApprovalChoice, ApprovalId, Message
+from harken.inbox.questions import ago, asked_parts, asked_questions
+from harken.model import MAX_QUESTIONS, ApprovalChoice, ApprovalId, Message
 from harken.surfaces.web.context import WebContext
 from harken.surfaces.web.page.links import conversation_href, message_href
 from harken.surfaces.web.page.rendering import Handler, PageRenderer, answered, form_of
@@ -44,6 +44,7 @@ SAID: Final[Mapping[ApprovalChoice, str]] = MappingProxyType(
         ApprovalChoice.ONCE: "Allowed, this once.",
         ApprovalChoice.ALWAYS: "Allowed, from now on.",
         ApprovalChoice.NO: "Refused.",
+        ApprovalChoice.ANSWER: "Answered.",
     }
 )
 
@@ -86,6 +87,7 @@ class NeedPages:
             cards=cards,
             thread_href=thread_href,
             asked_parts=asked_parts,
+            asked_questions=asked_questions,
         )
 
     async def approve(self, request: Request) -> Response:
@@ -96,7 +98,7 @@ class NeedPages:
             ApprovalId(form.get("approval", "")),
             form.get("choice", ""),
             digest=form.get("digest", ""),
-            reason=form.get("reason", ""),
+            reason=form.get("reason", "") or _answers(form),
             through=SURFACE,
         )
         said = SAID[answered.choice or ApprovalChoice.NO]
@@ -125,6 +127,17 @@ class NeedPages:
         await context.automation.reload(context.caller)
         said = "The rules are loaded, and what waits is started."
         return self._pages.part("done.html.j2", said=said, action="", back={})
+
+
+def _answers(form: Mapping[str, str]) -> str:
+    """Return the answers to an agent's questions, a line each: own words, else what was chosen."""
+    lines = []
+    for number in range(MAX_QUESTIONS if form.get("choice") == ApprovalChoice.ANSWER else 0):
+        name = f"answer-{number}"
+        chosen = [value for field, value in form.items() if field == name or field.startswith(f"{name}-")]
+        if f"words-{number}" in form:
+            lines.append(form[f"words-{number}"].strip() or ", ".join(chosen))
+    return "\n".join(lines)
 
 
 def need_routes(context: WebContext) -> list[Route]:

@@ -222,10 +222,15 @@
   // What moves under the pointer must not be pressed for what stood there before.
   let reasons = new Map();
   document.addEventListener("htmx:beforeSwap", () => {
-    reasons = new Map([...document.querySelectorAll(".approve input[name=reason]")].map((field) => [field.id, field.value]));
+    const fields = [...document.querySelectorAll(".approve input:is([name=reason], [type=text], :checked)")];
+    reasons = new Map(fields.map((field) => [field.id, field.value]));
   });
   document.addEventListener("htmx:afterSettle", () => {
-    for (const [id, reason] of reasons) if (byId(id)) byId(id).value = reason;
+    for (const [id, reason] of reasons) {
+      const field = byId(id);
+      if (field?.type === "text") field.value = reason;
+      else if (field && field.value === reason) field.checked = true;
+    }
     const buttons = [...document.querySelectorAll(".approve button")];
     for (const button of buttons) button.disabled = true;
     setTimeout(() => { for (const button of buttons) button.disabled = false; }, SETTLE_MS);
