@@ -59,7 +59,7 @@ TINY = Size(
 Measure = Callable[[Plan], Iterator[Row]]
 
 QUICK: list[tuple[Measure, list[str]]] = [
-    (hooks.measure, ["hook-empty", "hook-text"]),
+    (hooks.measure, ["hook-empty", "approval-empty", "hook-text", "approval-asked", "approval-answered"]),
     (appends.measure, ["append", "append-batch"]),
     (
         reads.measure,

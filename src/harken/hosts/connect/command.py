@@ -19,6 +19,7 @@ from subprocess import list2cmdline
 from typing import Final
 
 from harken.hosts.connect.plan import InstallTarget
+from harken.hosts.hook import ASK
 from harken.hosts.registry import built_in_hosts, host_named
 from harken.sessions.turns import HookMoment
 
@@ -76,6 +77,9 @@ def hook_line(place: InstallTarget, host: str, moment: str, *, is_in_task: bool 
     tests = [f"[ -x {shlex.quote(command[0])} ]", f"[ -f {shlex.quote(command[3])} ]"]
     if moment == HookMoment.TOOL:
         tests.insert(0, f"[ -s {shlex.quote(str(place.harken / 'run' / 'bells' / host))} ]")
+    elif moment == ASK:
+        # Nobody to ask: the host's own question is all there is, and is not held up by the start of an interpreter.
+        tests.insert(0, f"[ -s {shlex.quote(str(place.harken / 'run' / 'address'))} ]")
     return f"{' && '.join(tests)} || exit 0; exec {shlex.join(command)}"
 
 
