@@ -1,8 +1,8 @@
-"""Makes the pictures of README.md from the program itself: `python scripts/record.py [--check]`, `make record`.
+"""Makes the pictures of README.md and a page from the program itself: `scripts/record.py [--check]`, `make record`.
 
 The terminal is `harken demo --fast`, run in a terminal of its own and drawn as an SVG whose lines appear one after the
-other. The page is that of a daemon with a few messages, looked at with Chromium. Both are made for a light and a dark
-background, into `docs/images/`.
+other. The page is that of a daemon with a few messages, and with an agent that asks, looked at with Chromium. All are
+made for a light and a dark background, into `docs/images/`.
 
 What a picture says is compared without what differs from run to run: ids, process numbers, times. A picture that still
 says the same is left as it is. `--check` writes nothing and ends with 1 when a picture is older than what it shows;
@@ -12,10 +12,12 @@ tests/docs/test_recording.py and tests/browser/test_recording.py ask the same.
 from __future__ import annotations
 
 import html
+import json
 import os
 import pty
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -42,7 +44,11 @@ BAR: Final = 36
 SECONDS_A_LINE: Final = 0.35
 WIDTH: Final = 1280
 HEIGHT: Final = 800
-PAGE_TEXT: Final = "page.txt"
+# By the beginning of the files' names: where it is, and what is there once it can be looked at.
+PAGES: Final[Mapping[str, tuple[str, str]]] = {
+    "page": ("/m/inbox", "#items > .item:nth-child(4)"),
+    "approve": ("/needs", ".asked pre"),
+}
 
 STYLES: Final[Mapping[str, str]] = {"1": "bold", "2": "dim", "31": "red", "32": "green", "36": "cyan"}
 
@@ -188,19 +194,41 @@ def shown_daemon(home: Path) -> Iterator[DaemonProcess]:
         daemon.stop()
 
 
-def page_pictures(browser: Browser, daemon: DaemonProcess, folder: Path | None) -> str:
-    """Look at the page, in both themes; return what it says, without what differs."""
-    said = ""
+@contextmanager
+def asking(daemon: DaemonProcess) -> Iterator[None]:
+    """Run what the plugin of opencode does while opencode asks whether it may run a command."""
+    command = "npm run deploy -- --to production"
+    asked = {"id": "per_1", "permission": "bash", "patterns": [command], "always": ["npm run *"]}
+    payload = {"session_id": "ses_1", "cwd": "/home/me/shop", "asked": {**asked, "metadata": {"command": command}}}
+    body = json.dumps(payload).encode()
+    hello = {
+        "harken": 1,
+        "kind": "hook",
+        "host": "opencode",
+        "moment": "ask",
+        "payload": len(body),
+        "ppid": os.getpid(),
+    }
+    with socket.socket(socket.AF_UNIX) as plugin:
+        plugin.connect((daemon.home / "run" / "address").read_text().strip().removeprefix("unix:"))
+        plugin.sendall(json.dumps({**hello, "pid": 0, "cwd": "/", "env": {}, "token": ""}).encode() + b"\n" + body)
+        yield
+
+
+def page_pictures(browser: Browser, daemon: DaemonProcess, folder: Path | None, name: str = "page") -> str:
+    """Look at a page, in both themes; return what it says, without what differs."""
+    said, (path, there) = "", PAGES[name]
     for theme in THEMES:
         context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=theme, locale="en-GB")
         page = context.new_page()
         page.goto(daemon.call("sign_in")["url"])
         page.locator("html[data-ready] #main").wait_for(state="attached")
-        page.goto(f"{daemon.facts['url']}/m/inbox")
-        page.locator("#items > .item").nth(3).wait_for()
+        page.goto(f"{daemon.facts['url']}{path}")
+        page.locator(there).first.wait_for()
+        page.locator("button[disabled].strong").wait_for(state="hidden")
         said = page.locator("body").inner_text()
         if folder is not None:
-            page.screenshot(path=folder / f"page-{theme}.png")
+            page.screenshot(path=folder / f"{name}-{theme}.png")
         context.close()
     return masked(without_empty_lines(said)) + "\n"
 
@@ -226,29 +254,37 @@ def main(arguments: Sequence[str]) -> int:
             stale.append(file.name)
             if not is_check:
                 file.write_text(drawing(lines, theme), encoding="utf-8")
-    stale += _page(is_check=is_check)
+    stale += _pages(is_check=is_check)
     state = "older than what they show, run `make record`" if is_check else "made anew"
     sys.stdout.write(f"pictures: {', '.join(stale)}: {state}\n" if stale else "pictures: current\n")
     return 1 if stale and is_check else 0
 
 
-def _page(*, is_check: bool) -> list[str]:
-    file = IMAGES / PAGE_TEXT
+def _pages(*, is_check: bool) -> list[str]:
     with (
         tempfile.TemporaryDirectory(prefix="harken-") as folder,
         sync_playwright() as playwright,
         shown_daemon(Path(folder) / "home") as daemon,
     ):
         browser = playwright.chromium.launch(executable_path=browser_program(), args=["--no-sandbox"])
-        said = page_pictures(browser, daemon, None if is_check else Path(folder))
-        is_current = file.exists() and file.read_text(encoding="utf-8") == said
-        pictures = [f"page-{theme}.png" for theme in THEMES]
-        if not is_current and not is_check:
-            for each in pictures:
-                shutil.copy(Path(folder) / each, IMAGES / each)
-            file.write_text(said, encoding="utf-8")
+        stale = _page("page", browser, daemon, None if is_check else Path(folder))
+        with asking(daemon):
+            stale += _page("approve", browser, daemon, None if is_check else Path(folder))
         browser.close()
-    return [] if is_current else pictures
+    return stale
+
+
+def _page(name: str, browser: Browser, daemon: DaemonProcess, folder: Path | None) -> list[str]:
+    file = IMAGES / f"{name}.txt"
+    said = page_pictures(browser, daemon, folder, name)
+    pictures = [f"{name}-{theme}.png" for theme in THEMES]
+    if file.exists() and file.read_text(encoding="utf-8") == said:
+        return []
+    if folder is not None:
+        for each in pictures:
+            shutil.copy(folder / each, IMAGES / each)
+        file.write_text(said, encoding="utf-8")
+    return pictures
 
 
 if __name__ == "__main__":
