@@ -25,7 +25,7 @@ from websockets.sync.server import ServerConnection, unix_serve
 from harken.errors import Unavailable
 from harken.hosts.codex import connect
 from harken.hosts.codex.appserver import AppServer
-from harken.hosts.codex.connect import CONNECTOR
+from harken.hosts.codex.connect import CONNECTOR, answers_alone
 from harken.hosts.codex.hooks import EVENTS, HOOKS
 from harken.hosts.codex.wake import CodexWaker
 from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
@@ -155,6 +155,18 @@ def test_group_that_a_person_extended_is_not_ours() -> None:
     value["hooks"]["Stop"][0]["hooks"].append(OTHERS["hooks"][0])
     _, after = disconnected(None, json.dumps(value).encode())
     assert list(json.loads(after or b"")["hooks"]) == ["Stop"]
+
+
+def test_hook_of_ours_that_tells_of_questions_is_none_that_answers_them() -> None:
+    """Connecting would fail, and doctor warn, of what connecting wrote itself."""
+    _, hooks = connected(None, None)
+    assert "PermissionRequest" in json.loads(hooks or b"")["hooks"]
+    assert answers_alone(hooks, Path("hooks.json")).is_good
+    value = json.loads(hooks or b"")
+    value["hooks"]["PermissionRequest"].append(OTHERS)
+    found = answers_alone(json.dumps(value).encode(), Path("hooks.json"))
+    assert not found.is_good
+    assert "There is one in hooks.json" in found.hint
 
 
 @pytest.fixture

@@ -404,7 +404,7 @@ class CodexConnector(Connector):
         project = place.project.resolve() if place.project else None
         files = _CodexFiles.of(place, project)
         server = [] if place.is_for_tasks else [_server(inspector, files, project, place)]
-        alone = [_answers_alone(files)] if place.has_approvals else []
+        alone = [answers_alone(read(files.hooks), files.hooks)] if place.has_approvals else []
         return [*server, *_hooks(inspector, files, project), *alone]
 
 
@@ -491,10 +491,13 @@ def _server(inspector: CodexInspector, files: _CodexFiles, project: Path | None,
     return CheckFinding.of(what, "It is another one. Run: harken connect codex", is_good=is_same)
 
 
-def _answers_alone(files: _CodexFiles) -> CheckFinding:
-    """Look for hooks that answer for the person: while one runs, Codex shows no dialog, and Harken hears nothing."""
-    others = json_value(read(files.hooks), ("hooks", ASKS), file=files.hooks)
-    hint = f"There is one in {files.hooks}: what it answers is not asked in Harken, and a refusal of any hook counts."
+def answers_alone(hooks: bytes | None, file: Path) -> CheckFinding:
+    """Look for hooks that answer for the person: while one runs, Codex shows no dialog, and Harken hears nothing.
+
+    Ours only tells that Codex asks.
+    """
+    others = [group for group in _groups(hooks, ASKS, file) if not _is_ours(group)]
+    hint = f"There is one in {file}: what it answers is not asked in Harken, and a refusal of any hook counts."
     return CheckFinding.of("no hook answers what Codex asks", hint, is_good=not others)
 
 
