@@ -29,9 +29,9 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test in this folder, so that only `make test-hosts` runs it."""
+    """Mark every test in this folder, so that only `make test-hosts` runs it, or `make soak`."""
     for item in items:
-        if HERE in item.path.parents:
+        if HERE in item.path.parents and item.get_closest_marker("soak") is None:
             item.add_marker(pytest.mark.hosts)
 
 

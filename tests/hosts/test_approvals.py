@@ -9,11 +9,13 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 
 import psutil
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
+from harken.hosts.claude_code.hooks import ASK_SECONDS
 from harken.testing import DaemonProcess
 from harken.testing.agent import Json
 from harken.trial.exchange import ModelAnswer, ModelRequest, in_order, side
@@ -38,6 +40,7 @@ SHOWN = {
     "codex": "Would you like to run the following command?",
     "copilot-cli": "Do you want to run this command?",
 }
+LUNCH = timedelta(minutes=10)
 CONSENT = "wants elevated permissions"  # of Copilot, at its first start in a repository
 
 
@@ -325,6 +328,34 @@ def test_host_asks_the_daemon_that_comes_after_a_killed_one(asking: Stage, daemo
         daemon.start()
         became(asking, before, "withdrawn")
         approval = asked_first(asking)
+        asking.harken("approve", approval["id"], "once")
+        until(lambda: has_run(asking), "it ran", STEP_SECONDS)
+        became(asking, approval, "obeyed")
+
+
+@pytest.mark.parametrize("host", ["claude-code"], indirect=True)
+def test_hook_that_its_host_ends_in_time_leaves_the_question_in_its_window(asking: Stage) -> None:
+    """Nothing is allowed by it, here or there; the other hosts keep nobody waiting, so none of their time ends."""
+    for file in (asking.harken_home / "plugins").rglob("hooks.json"):
+        file.write_text(file.read_text().replace(f'"timeout": {ASK_SECONDS}', '"timeout": 3'))
+    with asked(asking) as (screen, approval):
+        assert became(asking, approval, "withdrawn")["answered_by"] == ""
+        screen.wait_quiet()
+        assert SHOWN["claude-code"] in screen.text()
+        assert not has_run(asking)
+        screen.press("enter")
+        until(lambda: has_run(asking), "it ran", STEP_SECONDS)
+
+
+@pytest.mark.soak
+@every_host
+def test_answer_after_ten_minutes_is_taken(asking: Stage) -> None:
+    """You may be at lunch: no host may give up earlier than that."""
+    with asked(asking) as (screen, approval):
+        asked_at = datetime.fromisoformat(approval["asked_at"])
+        until(lambda: datetime.now(UTC) - asked_at >= LUNCH, "ten minutes are over", 2 * LUNCH.seconds, pause_seconds=5)
+        assert screen.seen(SHOWN[asking.host.name])
+        assert not has_run(asking)
         asking.harken("approve", approval["id"], "once")
         until(lambda: has_run(asking), "it ran", STEP_SECONDS)
         became(asking, approval, "obeyed")
