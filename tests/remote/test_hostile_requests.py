@@ -18,6 +18,7 @@ from harken.daemon.public.listener import counted_address
 from tests.loss.rig import WAIT_SECONDS
 from tests.remote.phone_rig import PhoneWeb
 from tests.remote.rig import ACCEPT, PublicDaemon
+from tests.remote.test_lost_streams import LEGACY, RawClient
 
 INNER: Final = (
     "POST /api/whoami HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {secret}\r\nContent-Length: 2\r\n\r\n{{}}"
@@ -235,3 +236,11 @@ def test_no_body_brings_the_daemon_out_of_step(public: PublicDaemon) -> None:
             headers = {"Origin": web.origin, "Harken-Proof": proof, "Content-Type": "application/json"}
             found[path] = web.ask("POST", path, headers, body).status
         assert {path: status for path, status in found.items() if status >= 500} == {}, body[:40]
+
+
+def test_client_calls_itself_no_more_than_fits_into_a_list(public: PublicDaemon) -> None:
+    """What sessions are called is in every status, on the page, and told to other daemons."""
+    client = RawClient(public, public.token(), LEGACY, name="\x1b[31m" + "A" * 1_000_000).begin()
+    client.tool("inbound_queue_stats")
+    (session,) = public.call("status")["sessions"]
+    assert len(session["client"]) == 80

@@ -28,12 +28,13 @@ class RawClient:
     secret: str
     version: str
     session: str = ""
+    name: str = "raw"
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def begin(self) -> RawClient:
         """Say hello, where that is needed."""
         if self.version == LEGACY:
-            info = {"name": "raw", "version": "1"}
+            info = {"name": self.name, "version": "1"}
             params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": info}
             with self.posted({"id": 0, "method": "initialize", "params": params}) as answer:
                 self.session = answer.headers["mcp-session-id"]
@@ -71,7 +72,7 @@ class RawClient:
         """Return a message without an id."""
         if self.version == MODERN:
             keys = ("protocolVersion", "clientCapabilities", "clientInfo")
-            values: tuple[Json, ...] = (MODERN, {}, {"name": "raw", "version": "1"})
+            values: tuple[Json, ...] = (MODERN, {}, {"name": self.name, "version": "1"})
             params["_meta"] = {f"io.modelcontextprotocol/{key}": value for key, value in zip(keys, values, strict=True)}
         return {"method": method, "params": params}
 

@@ -18,15 +18,16 @@ import pytest
 from harken.config.home import Home, ensure
 from harken.config.settings import HttpSettings, Settings
 from harken.daemon.compose import compose, phone_door
-from harken.daemon.public.listener import WRONG_MOST
+from harken.daemon.public.listener import WRONG_MOST, PublicListener
 from harken.daemon.public.phones import PAGES
+from harken.errors import Unavailable, UserError
 from harken.inbox.access import TokenRequest
 from harken.inbox.caller import Caller, Role
 from harken.surfaces.web.app import api_routes, probe_routes, shown_routes
 from harken.surfaces.web.page.sessions import agent_routes
 from harken.surfaces.web.page.sources import source_routes
 from harken.surfaces.web.page.tasks import task_routes
-from harken.surfaces.web.page_sessions import PHONE_IDLE
+from harken.surfaces.web.page_sessions import MAX_SESSIONS, PHONE_IDLE
 from harken.surfaces.web.signin import SignInRequest
 from harken.testing import FakeClock
 from tests.loss.rig import WAIT_SECONDS, until
@@ -293,6 +294,42 @@ async def test_without_an_address_the_command_says_what_to_set(tmp_path: Path, h
             await phone_door(daemon).link(OWNER, TokenRequest(name=""))
 
 
+async def test_no_link_is_shown_while_nothing_is_served_at_its_address(tmp_path: Path) -> None:
+    """You would look for the fault on the phone, where it is not."""
+    home = Home(tmp_path / "home")
+    ensure(home)
+    async with compose(home, Settings(http=HTTP), FakeClock()) as daemon:
+        daemon.public = PublicListener(HTTP, {}, [])
+        with pytest.raises(Unavailable, match=f"Nothing is served at {HTTP.public_url}"):
+            await phone_door(daemon).link(OWNER, TokenRequest(name=""))
+
+
+async def test_phone_takes_no_place_of_another(tmp_path: Path) -> None:
+    """A link that is open has a place too: else the phone that was unused for longest would be signed out by it."""
+    home = Home(tmp_path / "home")
+    ensure(home)
+    async with compose(home, Settings(http=HTTP), FakeClock()) as daemon:
+        door = phone_door(daemon)
+        for number in range(MAX_SESSIONS - 2):
+            made = await door.link(OWNER, TokenRequest(name=f"phone-{number}"))
+            assert await door.sign_in(redeemed(made.url), "here.example", "Chrome 140 on Android") is not None
+        links = [await door.link(OWNER, TokenRequest(name="")) for _ in range(2)]
+        with pytest.raises(UserError, match="too many phones"):
+            await door.link(OWNER, TokenRequest(name=""))
+        for link in links:
+            assert await door.sign_in(redeemed(link.url), "here.example", "Chrome 140 on Android") is not None
+        states = [each.state for each in await daemon.tokens.list(OWNER)]
+        assert states == ["in force"] * MAX_SESSIONS
+
+
+def redeemed(url: str) -> SignInRequest:
+    """Return what the page of a link says."""
+    key = data_of(url.partition("#")[2])
+    return SignInRequest(
+        link=tag(key, "harken link 1"), nonce="n", proof=tag(key, "harken page 1", "n", "here.example")
+    )
+
+
 async def test_phone_that_is_not_used_for_long_is_signed_out_and_its_token_ends(tmp_path: Path) -> None:
     """A phone in a drawer is no open door."""
     home, clock = Home(tmp_path / "home"), FakeClock()
@@ -301,10 +338,7 @@ async def test_phone_that_is_not_used_for_long_is_signed_out_and_its_token_ends(
         door = phone_door(daemon)
         made = await door.link(OWNER, TokenRequest(name="old"))
         assert (made.name, list(made.may)) == ("old", ["read"])
-        key = data_of(made.url.partition("#")[2])
-        proof = tag(key, "harken page 1", "n", "here.example")
-        asked = SignInRequest(link=tag(key, "harken link 1"), nonce="n", proof=proof)
-        assert await door.sign_in(asked, "here.example", "Chrome 140 on Android") is not None
+        assert await door.sign_in(redeemed(made.url), "here.example", "Chrome 140 on Android") is not None
         await door.end_lapsed()
         clock.advance(PHONE_IDLE.total_seconds() - 60)
         assert (await daemon.tokens.list(OWNER))[0].state == "in force"

@@ -156,7 +156,8 @@ def _show_insides(screen: Screen, found: Result) -> None:
     size = some.pop("bytes", 0)
     words = [_counted(count, name.replace("_", " ")) for name, count in some.items()]
     counts = ", ".join([*words, *([size_text(size)] if size else [])])
-    rows = [("address", daemon["url"]), ("home", daemon["home"]), ("store", f"{daemon['store']}: {counts}")]
+    public = [("public", daemon["public_url"])] if daemon.get("public_url") else []
+    rows = [("address", daemon["url"]), *public, ("home", daemon["home"]), ("store", f"{daemon['store']}: {counts}")]
     screen.table([(name, str(value)) for name, value in rows])
     show_section(screen, "Machines", [_machine_row(each) for each in daemon.get("daemons", [])])
     if lag:

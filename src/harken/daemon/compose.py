@@ -628,6 +628,7 @@ def phone_door(daemon: Daemon) -> PhoneDoor:
             routes=shown_routes,
             answering=answering_app,
             notifier=daemon.web_push,
+            is_reached=lambda: daemon.public is None or bool(daemon.public.url),
         ),
     )
 

@@ -144,13 +144,17 @@ class PhoneNotifier(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhonePages:
-    """What the page of a phone is made of: its parts, the calls behind them, what answers errors and what notifies."""
+    """What the page of a phone is made of: its parts, the calls behind them, what answers errors and what notifies.
+
+    `is_reached` tells whether the public address is served now.
+    """
 
     web_context: Callable[[], WebContext]
     call_context: Callable[[Caller], CallContext]
     routes: Callable[[WebContext], Sequence[Route]]
     answering: Callable[[Sequence[BaseRoute], PageShell], ASGIApp]
     notifier: PhoneNotifier | None = None
+    is_reached: Callable[[], bool] = lambda: True
 
 
 class PhoneDoor:
@@ -214,7 +218,9 @@ class PhoneDoor:
         if caller.scope is not None:
             raise caller.refusal("sign a phone in")
         check_address(self._settings)
-        if len(self._sign_ins.sessions.all()) >= MAX_SESSIONS:
+        if not self._pages.is_reached():
+            raise Unavailable(f"Nothing is served at {self._settings.public_url}.", "See why: harken doctor")
+        if len(self._sign_ins.sessions.all()) + len(self._sign_ins.open_links) >= MAX_SESSIONS:
             raise UserError("There are too many phones.", "See them with harken token list, and revoke one.")
         taken = {each.token.name for each in await self._tokens.list(caller) if each.state == IN_FORCE}
         taken |= {each.phone.name for each in self._sign_ins.open_links if each.phone}

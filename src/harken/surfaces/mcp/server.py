@@ -65,6 +65,7 @@ INBOX_URI = "harken://inbox"
 REMOTE = "remote:"  # how the key of a session begins whose agent came with a token
 NEWEST_IN_RESOURCE = 5
 MAX_CANCELLED = 1_000
+MAX_CLIENT_CHARS = 80  # of what a client calls itself: it is shown wherever sessions are
 _QUIETER_THAN_INFO = frozenset({"notice", "warning", "error", "critical", "alert", "emergency"})
 
 Params = TypeVar("Params", bound=msgspec.Struct)
@@ -243,8 +244,8 @@ class AgentServer:
         return await self.enter(request)
 
     async def _register(self, request: AgentRequest) -> Session:
-        client = request.client.name if request.client is not None else ""
-        version = request.client.version if request.client is not None else ""
+        client = request.client.name[:MAX_CLIENT_CHARS] if request.client is not None else ""
+        version = request.client.version[:MAX_CLIENT_CHARS] if request.client is not None else ""
         self.is_modern = request.is_modern
         self.announce = request.announce
         if self._holder is not None:
