@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -124,3 +125,34 @@ def test_line_that_is_no_json_is_answered(command: list[str]) -> None:
         process.stdin.flush()
         assert json.loads(process.stdout.readline())["error"]["code"] == -32700
         process.stdin.close()
+
+
+def asked_of(command: list[str], method: str, **params: object) -> dict[str, object]:
+    """Return what a host of 2026 is answered."""
+    keys = ("protocolVersion", "clientCapabilities", "clientInfo")
+    values: tuple[object, ...] = ("2026-07-28", {}, {"name": "a-host", "version": "1"})
+    params["_meta"] = {f"io.modelcontextprotocol/{key}": value for key, value in zip(keys, values, strict=True)}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process, ThreadPoolExecutor(1) as reading:
+        try:
+            process.stdin.write(line + b"\n")
+            process.stdin.flush()
+            return dict(json.loads(reading.submit(process.stdout.readline).result(WAIT_SECONDS)))
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("name", ["\u5de5\u5177", "a\nb", " spaced ", "=?base64?eA==?="])
+def test_name_that_no_header_can_carry_is_answered(command: list[str], name: str) -> None:
+    """A host waits for its answer, whatever its model calls."""
+    answer = asked_of(command, "tools/call", name=name, arguments={})
+    assert "There is no tool" in str(answer)
+
+
+def test_token_file_with_more_than_a_token_is_said(command: list[str]) -> None:
+    """It cannot be sent; a host that heard nothing would wait for ever."""
+    Path(command[-1]).write_text("harken_one\nharken_two\n")
+    assert command[-1] in str(asked_of(command, "tools/list"))

@@ -8,6 +8,7 @@ host waits for an answer. Above is the host, below `/mcp` of the other daemon. S
 
 from __future__ import annotations
 
+import binascii
 import http.client
 import json
 import os
@@ -172,6 +173,8 @@ class Bridge:
                 answer = connection.getresponse()
             except (OSError, http.client.HTTPException) as exc:
                 raise self._unreachable(exc) from exc
+            except ValueError as exc:
+                raise RemoteRefusal("This request has a name that cannot be sent.") from exc
             if answer.status == ACCEPTED:
                 return
             if message.get("method") == "initialize" and answer.status < REDIRECT:
@@ -297,7 +300,7 @@ class Bridge:
             said |= {"MCP-Protocol-Version": era, "Mcp-Method": method}
             for named, field in NAMED:
                 if method == named:
-                    said["Mcp-Name"] = str(message["params"].get(field, ""))
+                    said["Mcp-Name"] = _named(str(message["params"].get(field, "")))
         elif self._session:
             said |= {"Mcp-Session-Id": self._session, "MCP-Protocol-Version": self._version}
         return said
@@ -306,9 +309,12 @@ class Bridge:
         """Return the token: read each time, because it may be replaced."""
         try:
             with open(self._token_file, encoding="ascii") as file:
-                return file.read(4_096).strip()
+                token = file.read(4_096).strip()
         except (OSError, ValueError) as exc:
             raise RemoteRefusal(f"The token cannot be read from {self._token_file}: {exc}.") from exc
+        if not token.isprintable() or " " in token:
+            raise RemoteRefusal(f"{self._token_file} holds more than a token. Leave the token in it and nothing else.")
+        return token
 
     def _unreachable(self, reason: Exception) -> RemoteRefusal:
         text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
@@ -323,6 +329,13 @@ def _era(message: dict[str, Any]) -> str:
     meta = params.get("_meta") if isinstance(params, dict) else None
     named = meta.get(f"{META}protocolVersion") if isinstance(meta, dict) else None
     return named if isinstance(named, str) else ""
+
+
+def _named(value: str) -> str:
+    """Return a name as a header carries it: what it cannot carry is encoded, as the protocol says."""
+    if value.isascii() and value.isprintable() and value == value.strip() and not value.startswith("=?"):
+        return value
+    return f"=?base64?{binascii.b2a_base64(value.encode('utf-8', 'replace'), newline=False).decode()}?="
 
 
 def _events(answer: http.client.HTTPResponse, place: StreamPlace) -> Iterator[dict[str, Any]]:
