@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+import anyio
 import pytest
 
 from harken.automation import Mode, Order, Outcome, RuleVerdict
@@ -18,13 +19,13 @@ from harken.config.home import Home, ensure
 from harken.config.settings import Settings
 from harken.daemon.compose import Daemon, compose
 from harken.errors import Forbidden, HarkenError, NotFound, UserError
-from harken.inbox.access import TokenRequest, holder_of
+from harken.inbox.access import TokenRequest, Tokens, holder_of
 from harken.inbox.caller import EVERY_MAILBOX, Caller, Grant, Role, covers, lets
 from harken.inbox.tasks import NewTask
 from harken.memory import json_bytes
 from harken.model import INBOX, Consumer, Mailbox, Message, SessionKey, TaskId, Trust
 from harken.store.contract.automation import Settlement
-from harken.store.contract.tokens import TokenScope
+from harken.store.contract.tokens import Token, TokenScope, TokenStore
 from harken.testing import FakeClock
 from harken.verbs.table import VERBS
 
@@ -367,6 +368,41 @@ async def test_held_token_ends_with_its_time_and_when_it_is_revoked(stage: Stage
         await tokens.hold(secret, "192.0.2.7")
     with pytest.raises(Forbidden, match="not known"):
         await tokens.hold(f"{secret}x", "192.0.2.7")
+
+
+class LateTokens:
+    """The tokens of a store whose answers come late: what they say was true when they were asked."""
+
+    def __init__(self, tokens: TokenStore) -> None:
+        self._tokens = tokens
+        self.add, self.find, self.list, self.revoke = tokens.add, tokens.find, tokens.list, tokens.revoke
+        self.go = anyio.Event()
+
+    async def use(self, token: str, machine: str, address: str) -> Token:
+        """Note a use, and say so late."""
+        used = await self._tokens.use(token, machine, address)
+        await self.go.wait()
+        return used
+
+
+async def test_token_that_is_revoked_while_it_comes_is_refused(stage: Stage) -> None:
+    """What began with it would not be ended: it was not there yet when everything with this token was."""
+    late = LateTokens(stage.daemon.store.tokens)
+    tokens = Tokens(late, stage.daemon.policies, stage.daemon.clock)
+    _state, secret = await tokens.make(OWNER, TokenRequest(name="one"))
+    refused = list[str]()
+
+    async def hold() -> None:
+        with pytest.raises(Forbidden, match="revoked"):
+            await tokens.hold(secret, "192.0.2.7")
+        refused.append("one")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(hold)
+        await anyio.wait_all_tasks_blocked()
+        await tokens.revoke(OWNER, "one")
+        late.go.set()
+    assert refused == ["one"]
 
 
 async def test_use_is_noted_once_a_minute_and_from_elsewhere_at_once(stage: Stage) -> None:

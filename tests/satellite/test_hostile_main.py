@@ -6,10 +6,11 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection
 
 from harken.daemon.satellites.link import HEAD, FrameKind
@@ -148,7 +149,8 @@ def test_frame_against_the_protocol_costs_the_link_and_nothing_else(
 ) -> None:
     """The satellite lives on, and connects again."""
     link = main.link()
-    link.send(frame)
+    with suppress(ConnectionClosed):  # it may end the link before it has read all of a frame
+        link.send(frame)
     main.link()
     assert not satellite.is_gone()
 

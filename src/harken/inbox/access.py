@@ -312,6 +312,7 @@ class Tokens:
         self._known: dict[bytes, _KnownToken] = {}
         self._linked: set[str] = set()  # the tokens of machines that were here
         self._machines: dict[bytes, str] = {}  # the hashes of their secrets, and which tokens these are
+        self._ends = 0  # how many have ended here
         self._observers: list[Callable[[Token], None]] = []
 
     def observe(self, revoked: Callable[[Token], None]) -> None:
@@ -400,8 +401,16 @@ class Tokens:
 
         Its use is noted once a minute, or when it comes from elsewhere.
         """
-        digest, now = _digest(secret), self._clock.now()
-        known = self._known.get(digest)
+        digest = _digest(secret)
+        while True:
+            ends, token = self._ends, await self._held(digest, address)
+            if ends == self._ends:
+                return token
+            # What was read may be older than what has ended meanwhile.
+            self._known.pop(digest, None)
+
+    async def _held(self, digest: bytes, address: str) -> Token:
+        now, known = self._clock.now(), self._known.get(digest)
         if known is None or known.read_at + REREAD_AFTER <= now:
             found = await self._tokens.find(digest)
             if found is None or found.scope is None:
@@ -450,6 +459,7 @@ class Tokens:
                 self._end(token)
 
     def _end(self, token: Token) -> None:
+        self._ends += 1
         self._linked.discard(token.id)
         self._known = {digest: each for digest, each in self._known.items() if each.token.id != token.id}
         self._machines = {digest: each for digest, each in self._machines.items() if each != token.id}
