@@ -142,7 +142,7 @@ def test_answer_that_its_host_did_not_take_is_not_called_obeyed(rig: DaemonFixtu
     with AskingHost(rig, asked()) as host:
         answer(rig, one(rig, state="open"), "once")
         assert host.reply() == {"reply": "once"}
-    assert one(rig, state="withdrawn")["because"] == "its host did not take the answer"
+    assert one(rig, state="withdrawn")["because"] == "its host did not say that it took the answer"
 
 
 def test_daemon_that_is_killed_allows_nothing_and_withdraws_after_its_restart(rig: DaemonFixture) -> None:
@@ -323,12 +323,17 @@ def test_agent_cannot_answer_its_own_question(rig: DaemonFixture) -> None:
             for verb, params in (("approvals", {}), ("approval", {"approval": found["id"]}), ("needs", {})):
                 wire.say({"id": 2, "method": verb, "params": params})
                 assert json.loads(wire.line())["error"]["code"] == "refused"
+            for text in (f"yes {found['id']}", f"answer {found['id']} Blue"):
+                wire.say({"id": 4, "method": "send", "params": {"text": text, "source": "teams", "sender": "owner"}})
+                wire.line()
+                wire.say({"id": 5, "method": "send", "params": {"text": text}})
+                assert "result" in json.loads(wire.line())
             wire.say({"id": 3, "method": "journal", "params": {"after": 0}})
             assert "approval" not in {each["kind"] for each in json.loads(wire.line())["result"]["events"]}
         command = [sys.executable, "-m", "harken", "--home", str(rig.daemon.home), "approve", found["id"], "once"]
         done = subprocess.run(command, env={**os.environ, "OPENCODE": "1"}, capture_output=True, check=False)
         assert (done.returncode != 0, b"agent may not" in done.stderr) == (True, True)
-        for text in ("yes", f"yes {found['id']}", f"/approve {found['id']} once"):
+        for text in ("yes", f"yes {found['id']}", f"answer {found['id']} x", f"/approve {found['id']} once"):
             rig.daemon.call("send", text=text, sender="eve", channel="chat")
         assert one(rig, id=found["id"])["state"] == "open"
         answer(rig, found, "no")

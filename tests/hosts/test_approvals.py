@@ -117,11 +117,18 @@ def command_of(approval: Json) -> str:
 def became(stage: Stage, approval: Json, *states: str) -> Json:
     """Return an approval once it is in one of some states."""
 
+    def now() -> Json:
+        return json.loads(stage.harken("approve", approval["id"], "--json"))
+
     def find() -> Json | None:
-        found = json.loads(stage.harken("approve", approval["id"], "--json"))
+        found = now()
         return found if found["state"] in states else None
 
-    return until(find, f"{approval['id']} is {states}", STEP_SECONDS)
+    try:
+        return until(find, f"{approval['id']} is {states}", STEP_SECONDS)
+    except AssertionError as exc:
+        exc.add_note(f"it is {now()}")
+        raise
 
 
 def has_run(stage: Stage, name: str = "it") -> bool:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from harken.model import (
     NewMessage,
     Sender,
     Trust,
+    approval_digest,
 )
 from harken.rules.judge import RuleBook, RuleJudge
 from harken.store.contract import Store
@@ -275,6 +277,28 @@ async def test_old_words_do_not_answer_a_younger_question(tmp_path: Path) -> Non
         # This host passes no reason on: none is kept, and the bot says so.
         assert (answered.choice, answered.reason, answered.through) == (ApprovalChoice.NO, "", "ci")
         assert (await rig.store.outbox.list())[0].body.endswith("is refused now. Its agent is not told why.")
+
+
+async def test_words_in_a_chat_answer_the_question_of_an_agent(tmp_path: Path) -> None:
+    """Only a question, and only whole: a yes is no answer to it, and words are no yes to a tool."""
+    colour = {"question": "Which colour?", "options": [{"label": "Red"}, {"label": "Blue"}]}
+    arguments = {"questions": [colour]}
+    async with open_judge(tmp_path, FakeClock()) as rig:
+        tool = await rig.store.approvals.ask(request_of(), timedelta(hours=1))
+        digest = approval_digest("claude-code", "claude-code:8", "AskUserQuestion", arguments)
+        choices = (ApprovalChoice.ANSWER, ApprovalChoice.NO)
+        asking = replace(request_of(session="claude-code:8"), arguments=arguments, digest=digest, choices=choices)
+        asked = await rig.store.approvals.ask(asking, timedelta(hours=1))
+        for text in (f"answer {tool.id} Red", f"yes {asked.id}", f"answer {asked.id}", f"> answer {asked.id} Red"):
+            await rig.say(text, trust=Trust.OWNER)
+        await rig.say(f"answer {asked.id} Red", trust=Trust.KNOWN)
+        await rig.judge.catch_up()
+        assert len(await rig.store.approvals.list([ApprovalState.OPEN])) == 2
+        await rig.say(f"Answer {asked.id} Blue", trust=Trust.OWNER)
+        await rig.judge.catch_up()
+        answered = await rig.store.approvals.get(asked.id)
+        assert (answered.choice, answered.reason, answered.through) == (ApprovalChoice.ANSWER, "Blue", "ci")
+        assert (await rig.store.outbox.list())[0].body.endswith("is answered now.")
 
 
 async def test_windows_outlive_a_time_with_other_rules(tmp_path: Path) -> None:

@@ -392,7 +392,7 @@ LOOK_SECONDS: Final = 0.5
 TAKEN_BYTES: Final = (b"+", b"!")
 GONE: Final = "its host no longer asks"
 LOCAL: Final = "it was answered in its own terminal"
-NOT_TAKEN: Final = "its host did not take the answer"
+NOT_TAKEN: Final = "its host did not say that it took the answer"
 TOOK: Final = "its host says that it took the answer"
 
 
