@@ -328,3 +328,14 @@ def test_token_that_follows_one_of_its_name_has_its_own_scope(public: PublicDaem
     status, _headers, answer = public.ask("/mcp", client.secret, message, **client.headers(message))
     assert "for the shop" not in str(answer)
     assert status == (404 if version == "2025-11-25" else 200)
+
+
+def test_who_makes_a_token_is_told_where_it_is_good(public: PublicDaemon) -> None:
+    """Or that it is good nowhere yet: else the first try of its holder finds that out."""
+    person = Rig(public.main.served.home)
+    assert f"It is good at {public.url}/mcp" in person.run("token", "new", "agent").err
+    assert f"It is good at {public.url}/api/VERB" in person.run("token", "new", "ci", "--kind", "sender").err
+    (public.main.served.home / "config.toml").unlink()
+    public.main.served.kill()
+    public.main.served.start()
+    assert "Programs elsewhere are not let in yet" in person.run("token", "new", "later").err

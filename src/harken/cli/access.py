@@ -102,8 +102,12 @@ def token_new(asked: Invocation, *, mailboxes: tuple[str, ...], may: str, **opti
         note_to_person(f"{shown}{until} {what}.")
         if result["kind"] == "machine" and result["join_url"]:
             note_to_person(f"On that machine: harken join {result['join_url']} --token-file FILE")
-        elif result["kind"] == "machine":
-            note_to_person("Other machines are not let in yet: set http.public_listen in config.toml.")
+        elif result["join_url"]:
+            path = "/mcp" if result["kind"] == "agent" else "/api/VERB"
+            note_to_person(f"It is good at {result['join_url']}{path}")
+        else:
+            others = "Other machines" if result["kind"] == "machine" else "Programs elsewhere"
+            note_to_person(f"{others} are not let in yet: set http.public_listen in config.toml.")
 
 
 @verb_command("token_list", name="list")
