@@ -297,6 +297,9 @@ def test_rule_refuses_at_once_and_is_taken_over_while_the_daemon_runs(rig: Daemo
     with AskingHost(rig, asked("ls", native="per_2")):
         assert one(rig, state="open")["choices"] == ["once", "always", "no"]
     assert rig.daemon.call("status")["approvals"]["rules"] == 2
+    for words in (["status"], ["doctor"]):
+        command = [sys.executable, "-m", "harken", "--home", str(rig.daemon.home), *words]
+        assert b"2 rules in the settings" in subprocess.run(command, capture_output=True, check=False).stdout
 
 
 def test_rule_that_has_something_asked_each_time_takes_always_away(rig: DaemonFixture) -> None:

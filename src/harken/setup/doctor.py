@@ -144,7 +144,9 @@ def own_health(home: Home) -> OwnHealth:
     approvals: list[Result] = []
     try:
         with DaemonClient(home, can_start=False) as daemon:
-            facts["daemon"] = daemon.ask_within(ASK_SECONDS, "status")["daemon"]
+            status = daemon.ask_within(ASK_SECONDS, "status")
+            facts["daemon"] = status["daemon"]
+            findings += _rules_for_approvals(status)
             surfaces = _evidence(daemon)
             approvals = _approvals(daemon)
             if record is not None:
@@ -371,6 +373,13 @@ def _evidence(daemon: DaemonClient) -> list[Result]:
     except HarkenError:
         return []  # an older daemon has no such verb
     return found
+
+
+def _rules_for_approvals(status: Result) -> list[CheckFinding]:
+    """Name the rules in the settings: what they refuse is asked nowhere."""
+    count = (status.get("approvals") or {}).get("rules", 0)
+    what = f"{counted(count, 'rule')} in the settings: what agents ask is refused, or asked each time"
+    return [CheckFinding(what=what, is_good=True)] if count else []
 
 
 def _approvals(daemon: DaemonClient) -> list[Result]:
