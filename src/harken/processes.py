@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -111,6 +112,15 @@ def lineage(pid: int) -> list[int]:
         return [pid, *(parent.pid for parent in psutil.Process(pid).parents())] if pid > 0 else []
     except psutil.Error:
         return [pid]
+
+
+def last_key(pid: int) -> datetime | None:
+    """Return when something was last typed in the terminal of a process, within seconds; None without a terminal."""
+    try:
+        terminal = psutil.Process(pid).terminal() if pid > 1 else None
+        return datetime.fromtimestamp(Path(terminal).stat().st_atime, UTC) if terminal else None
+    except (psutil.Error, OSError):
+        return None
 
 
 class Origin(Protocol):

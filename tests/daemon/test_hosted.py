@@ -253,6 +253,19 @@ def test_stopped_turn_ends_and_is_not_begun_again_by_itself(rig: HostedRig) -> N
     assert len(rig.prompts) == 2
 
 
+def test_why_it_does_not_go_on_is_known_and_told_once(rig: HostedRig) -> None:
+    """Also without any hook of its host: a turn that has ended, and one that failed."""
+
+    def halts() -> list[str]:
+        events = rig.daemon.call("journal", after=0, limit=1_000)["events"]
+        return [each["halt"] for each in events if each["kind"] == "halted"]
+
+    rig.send("Look at it.")
+    until(lambda: halts() == ["finished"], "it has finished")
+    rig.send("SIGN IN first.")
+    until(lambda: halts() == ["finished", "failed"], "it has failed")
+
+
 def test_agent_that_falls_over_says_why_in_its_task(rig: HostedRig) -> None:
     """The last that it printed is the reason that people can act on."""
     message = rig.send("DIE now.")

@@ -30,12 +30,14 @@ from harken.config.values import (
     reference,
     schema_name,
     sender_ids,
+    some_of,
     store_url,
     whole,
 )
 from harken.hosts.registry import host_names
 from harken.ingest.policy import MAX_SAID_CHARS, ApprovalRule, AttentionRule, Route
 from harken.model import Attention, Trust
+from harken.sessions.turns import Halt
 
 _KEY = "harken"
 
@@ -429,6 +431,28 @@ class WaitingSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HaltSettings:
+    """You are told at once when a session waits for you, has finished, failed, or hit its usage limit."""
+
+    tell: tuple[str, ...] = field(
+        default=tuple(each.value for each in Halt),
+        metadata=_about(
+            some_of(*Halt),
+            "Of what you are told, on your desktop and your phone; empty: of nothing.",
+            'tell = ["waits", "failed", "limited"]',
+        ),
+    )
+    active_for: timedelta = field(
+        default=timedelta(minutes=1),
+        metadata=_about(
+            duration(timedelta(0), timedelta(hours=1)),
+            "How long after your last key in its terminal, or at the page, you are not told; 0s: you always are.",
+            'active_for = "3m"',
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NtfySettings:
     """An ntfy server that tells your phone what waits for you, at once, and lets you answer there."""
 
@@ -498,6 +522,7 @@ class Settings:
     runs: RunSettings = field(default_factory=RunSettings)
     toasts: ToastSettings = field(default_factory=ToastSettings)
     waiting: WaitingSettings = field(default_factory=WaitingSettings)
+    halts: HaltSettings = field(default_factory=HaltSettings)
     ntfy: NtfySettings = field(default_factory=NtfySettings)
     push: PushSettings = field(default_factory=PushSettings)
     attention: Mapping[str, Attention] = field(

@@ -350,6 +350,24 @@ def sender_ids() -> ValueType:
     )
 
 
+def some_of(*words: StrEnum | str) -> ValueType:
+    """Return the type of a list of some of these words; repeated ones count once."""
+    known = tuple(str(word) for word in words)
+
+    def one(item: str) -> str:
+        if item not in known:
+            raise ValueError
+        return item
+
+    return ValueType(
+        kind=list[str],
+        expected=f"a list of some of {', '.join(known)}",
+        check=lambda items: tuple(dict.fromkeys(map(one, items))),
+        from_text=lambda text: [item.strip() for item in text.split(",") if item.strip()],
+        show=list,
+    )
+
+
 def addresses() -> ValueType:
     """Return the type of a list of IP addresses; repeated ones count once."""
 

@@ -35,7 +35,7 @@ from harken.config.settings import Settings
 from harken.daemon import http, upkeep
 from harken.daemon.callers import AgentProcesses, Callers, client_check
 from harken.daemon.confirmations import Confirmations
-from harken.daemon.escalation_wiring import escalation
+from harken.daemon.escalation_wiring import HaltNotices, YourTraces, escalation, halt_notices
 from harken.daemon.hosting import HostedAgents
 from harken.daemon.leadership import ALONE, Leader, Leadership
 from harken.daemon.listener import Listener, Ownership, announce, most_connections, open_endpoint
@@ -682,6 +682,7 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
         )
         supervisor.start("toasts", toasts.run)
     _notify_phones(daemon, supervisor)
+    supervisor.start("halts", _halt_notices(daemon).run)
     supervisor.start("waiting", partial(lead, "waiting", _escalation(daemon).run))
     daemon.rule_wiring.start(supervisor, daemon.leader)
     if settings.runs.ask_in_session:
@@ -705,6 +706,19 @@ def _escalation(daemon: Daemon) -> Escalation:
         show=daemon.desktop.show,
         secret=partial(resolve, home=daemon.home, environ=os.environ),
         phones=[each.tell for each in (daemon.ntfy, daemon.web_push) if each is not None],
+    )
+
+
+def _halt_notices(daemon: Daemon) -> HaltNotices:
+    return halt_notices(
+        daemon.inbox.sessions,
+        daemon.store,
+        daemon.clock,
+        daemon.settings,
+        show=daemon.desktop.show,
+        secret=partial(resolve, home=daemon.home, environ=os.environ),
+        traces=YourTraces(at_page=lambda: daemon.sign_ins.sessions.here_at),
+        phones=[each.tell_halt for each in (daemon.ntfy, daemon.web_push) if each is not None],
     )
 
 

@@ -1,27 +1,40 @@
-"""Joins the ladder for unanswered questions to what can be told: agents by a message, the desktop, a phone.
+"""Joins what waits for you to what can be told: agents by a message, the desktop, a phone.
 
-What is said is made here, from counts, names and times; text of a message stands in a toast only, shortened.
+The ladder for unanswered questions says when its steps are due; that a session does not go on is told at once, by
+`HaltNotices`. What is said is made here, from counts, names and times; text of a message stands in a toast only,
+shortened, and what a host says of a halt where you let it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from hashlib import sha256
+from pathlib import PurePath
 from typing import Final
 
-from harken.clock import Clock
+import anyio.to_thread
+
+from harken.clock import Clock, Signal
 from harken.config.settings import Settings
 from harken.dispatch.escalation import Escalation, LadderStep, ReminderLadder, ReminderWay, Tell, climbing
-from harken.dispatch.toast import Phone, Show, Toast, safe_text
+from harken.dispatch.toast import HaltNote, Phone, Show, Toast, safe_text
 from harken.errors import HarkenError
+from harken.hosts.registry import host_title
 from harken.inbox.questions import ago, sentence
 from harken.ingest.intake import Intake
 from harken.ingest.sanitise import one_line
-from harken.model import LOCAL, Attention, Draft, Mailbox, Priority, Sender
+from harken.model import LOCAL, ApprovalState, Attention, Draft, Mailbox, Priority, Sender
+from harken.processes import last_key
+from harken.sessions.registry import Sessions
+from harken.sessions.session import Session
+from harken.sessions.turns import Halt, SessionHalt
 from harken.store.contract import Store
 from harken.store.contract.people import Mute
-from harken.store.contract.questions import Question
+from harken.store.contract.questions import ApprovalStore, Question
 
 SENDER: Final = Sender("harken", "Harken")
 CHANNEL: Final = "reminders"
@@ -29,6 +42,12 @@ MAX_NAMED: Final = 5
 PUSHING: Final = frozenset({Attention.WAKE, Attention.BOUNDARY})
 WHO_CHARS: Final = 40
 TEXT_CHARS: Final = 80
+SETTLED_AFTER: Final = timedelta(seconds=2)  # a turn that has ended may go on at once with what waited for its end
+HALT_LOOK_SECONDS: Final = 60.0
+SOON_SECONDS: Final = 0.1
+SESSIONS_PAGE: Final = "/sessions"
+
+_log = logging.getLogger("harken.halts")
 
 
 Mutes = Callable[[datetime], Sequence[Mute]]
@@ -64,6 +83,146 @@ def escalation(
     if phones:
         ways[ReminderWay.PHONE] = _to_any(phones)
     return Escalation(store.questions, clock, ReminderLadder(rungs=rungs, quiet=settings.toasts.quiet_hours), ways)
+
+
+TellHalt = Callable[[HaltNote], Awaitable[bool]]
+"""Tells of a halt in one way; returns whether somebody may have seen it. May raise a `HarkenError`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YourTraces:
+    """Tells when you were last at the page, or in the terminal of a process; None where that is not known."""
+
+    at_page: Callable[[], datetime | None]
+    in_terminal: Callable[[int], datetime | None] = last_key
+
+
+def when_told(halt: SessionHalt, last_here: datetime | None, active_for: timedelta) -> datetime | None:
+    """Return when you are told of a halt; None when you were there after it began. Pure.
+
+    A key that you pressed just before it says that you may still look: you are told when you have stopped.
+    """
+    due = halt.at + SETTLED_AFTER
+    if last_here is None or not active_for:
+        return due
+    return None if last_here >= halt.at else max(due, last_here + active_for)
+
+
+class HaltNotices:
+    """Tells you at once of sessions that do not go on, each halt once, unless you are there already.
+
+    In quiet hours nothing is told; what still halts after them is. A question that a host asks as an approval is told
+    as that.
+    """
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        approvals: ApprovalStore,
+        clock: Clock,
+        settings: Settings,
+        *,
+        tells: Sequence[TellHalt],
+        traces: YourTraces,
+    ) -> None:
+        self._sessions = sessions
+        self._approvals = approvals
+        self._clock = clock
+        self._told_kinds = frozenset(settings.halts.tell)
+        self._active_for = settings.halts.active_for
+        self._quiet = settings.toasts.quiet_hours
+        self._tells = tells
+        self._traces = traces
+
+    async def run(self) -> None:
+        """Tell, for ever."""
+        changed = Signal()
+        with self._sessions.observing(changed.ring):
+            while True:
+                await changed.wait(await self.look())
+
+    async def look(self) -> float:
+        """Tell what is due; return in how many seconds something else may be, at the latest."""
+        now, due, wait = self._clock.now(), list[tuple[Session, SessionHalt]](), HALT_LOOK_SECONDS
+        for session in self._sessions.live():
+            if (halt := session.halt) is None or halt.is_told:
+                continue
+            at = when_told(halt, await self._last_here(session), self._active_for)
+            if at is None or halt.kind not in self._told_kinds:
+                self._settle(session)
+            elif at > now:
+                wait = min(wait, (at - now).total_seconds() + SOON_SECONDS)
+            else:
+                due.append((session, halt))
+        if due and not (self._quiet is not None and self._quiet.covers(now.astimezone())):
+            await self._tell(due)
+        return wait
+
+    async def _last_here(self, session: Session) -> datetime | None:
+        """Return when you were last at a session's terminal or at the page; of a satellite's the first is not known."""
+        typed = None if session.satellite else await anyio.to_thread.run_sync(self._traces.in_terminal, session.pid)
+        return max(filter(None, (typed, self._traces.at_page())), default=None)
+
+    async def _tell(self, due: Sequence[tuple[Session, SessionHalt]]) -> None:
+        asked = {each.request.session for each in await self._approvals.list([ApprovalState.OPEN], is_own=True)}
+        fresh = [each for each in due if not (each[1].kind is Halt.WAITS and each[0].key in asked)]
+        for session, _ in due:
+            self._settle(session)
+        notes = [_halt_note(*each) for each in sorted(fresh, key=lambda each: each[1].at)]
+        for note in notes if len(notes) <= MAX_NAMED else [_halts_note(notes)]:
+            for tell in self._tells:
+                try:
+                    await tell(note)
+                except HarkenError as exc:
+                    _log.warning("a halt was not told: %s", exc.message)
+
+    def _settle(self, session: Session) -> None:
+        session.note_halt_told()
+        self._sessions.note_change(session.key)
+
+
+def _halt_note(session: Session, halt: SessionHalt) -> HaltNote:
+    place = one_line(PurePath(session.cwd).name, WHO_CHARS)
+    title = f"{host_title(session.host)}{f' in {place}' if place else ''} {halt.kind.words}"
+    # Each session has a place of its own: a phone shows one line of it, the newest.
+    name = sha256(session.key.encode("utf-8", "replace")).hexdigest()[:12]
+    return HaltNote(title=title, reason=halt.reason, path=f"{SESSIONS_PAGE}#halt-{name}")
+
+
+def _halts_note(notes: Sequence[HaltNote]) -> HaltNote:
+    lines = "\n".join(each.title for each in notes[:MAX_NAMED])
+    return HaltNote(title=f"{len(notes)} sessions do not go on", reason=lines, path=SESSIONS_PAGE)
+
+
+def halt_notices(
+    sessions: Sessions,
+    store: Store,
+    clock: Clock,
+    settings: Settings,
+    *,
+    show: Show,
+    secret: Callable[[str], str],
+    traces: YourTraces,
+    phones: Sequence[TellHalt] = (),
+) -> HaltNotices:
+    """Return the loop as it is configured: the desktop where toasts are on, and every phone."""
+
+    async def to_desktop(note: HaltNote) -> bool:
+        return await show(Toast(safe_text(note.title), safe_text(one_line(note.reason, TEXT_CHARS))))
+
+    async def to_phone(note: HaltNote) -> bool:
+        return await Phone(secret(settings.waiting.phone)).tell(note.title, "Open Harken to see it.")
+
+    desktop: list[TellHalt] = [to_desktop] if settings.toasts.enabled else []
+    services: list[TellHalt] = [to_phone] if settings.waiting.phone else []
+    return HaltNotices(
+        sessions,
+        store.approvals,
+        clock,
+        settings,
+        tells=[*desktop, *phones, *services],
+        traces=traces,
+    )
 
 
 def _title(questions: Sequence[Question], now: datetime) -> str:

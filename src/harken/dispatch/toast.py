@@ -64,6 +64,15 @@ class Toast:
     body: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaltNote:
+    """That a session does not go on: one line, what its host says of it, and where the page shows it."""
+
+    title: str
+    reason: str
+    path: str
+
+
 ConsentTo = Callable[[Order], str]
 """Says what a yes to an order lets happen: which agent runs, in which folder, with which tools."""
 

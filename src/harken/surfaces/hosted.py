@@ -47,7 +47,7 @@ from harken.inbox.results import HostedPart
 from harken.model import ApprovalChoice, ApprovalId, ApprovalRequest, DeliveryId, WakeResult
 from harken.sessions.proof import ReadRecord
 from harken.sessions.session import Session
-from harken.sessions.turns import HookEvent, HookMoment, TurnPhase
+from harken.sessions.turns import Halt, HookEvent, HookMoment, TurnPhase
 from harken.surfaces.composer import HookComposer, HookText, HookTextRequest
 from harken.surfaces.hooks import answered_in_time, bound
 
@@ -579,11 +579,19 @@ class HostedSession:
         elif session.is_busy:
             await self._hear(HookEvent(moment=HookMoment.STOP, native=self._conversation, turn=session.turn))
         session.rest()
+        await self._note_halt(session, turn, stop, problem)
         if session.hindrance == IN_TURN:
             session.note_hindrance("")
         await self._inbox.note_rest(session)
         self._inbox.sessions.note_change(session.key)
         self._said.ring()
+
+    async def _note_halt(self, session: Session, turn: _Turn, stop: str, problem: str) -> None:
+        """You may want to know why it does not go on, unless you have stopped it."""
+        if problem:
+            await self._inbox.note_halt(session, Halt.FAILED, problem)
+        elif stop in _READ_ALL and not turn.is_stopped:
+            await self._inbox.note_halt(session, Halt.FINISHED)
 
     def over(self) -> None:
         """The agent is gone: nothing more is heard of its turn."""

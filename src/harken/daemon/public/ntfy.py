@@ -30,6 +30,7 @@ from harken.clock import Clock, Signal
 from harken.config.settings import Settings
 from harken.daemon.public.gate import SHUT_SECONDS, TOO_MANY, address_of
 from harken.daemon.public.listener import Slowdown
+from harken.dispatch.toast import HaltNote
 from harken.display import visible
 from harken.errors import Forbidden, HarkenError, NeedsPerson, Unavailable, UserError
 from harken.hosts.registry import host_title
@@ -173,6 +174,13 @@ class PhoneNotes:
         ]
         return PhoneNote(title=title, text=text, path=path, buttons=buttons)
 
+    def of_halt(self, halted: HaltNote) -> PhoneNote:
+        """Return the notification of a session that does not go on: one line, with what its host says if it may."""
+        if self._shows == "nothing":
+            return PhoneNote(title="Harken", text="An agent does not go on.", path=halted.path)
+        text = self._bounded(halted.reason) if self.has_text else ""
+        return PhoneNote(title=halted.title, text=text or "Open the page to see it.", path=halted.path)
+
     def _is_cut(self, text: str) -> bool:
         return len(text.encode()) > self._most_bytes
 
@@ -247,6 +255,11 @@ class NtfyPush:
         """Publish questions, the oldest first; return that they were. May raise a `HarkenError`."""
         for note in self._notes.of_questions(questions):
             await self._publish(note)
+        return True
+
+    async def tell_halt(self, halted: HaltNote) -> bool:
+        """Publish that a session does not go on. May raise a `HarkenError`."""
+        await self._publish(self._notes.of_halt(halted))
         return True
 
     async def press(self, request: Request) -> Response:

@@ -45,6 +45,7 @@ from harken.clock import Clock, Signal
 from harken.config.home import disk_error, write_private
 from harken.config.settings import Settings
 from harken.daemon.public.ntfy import URGENT, PhoneNote, PhoneNotes
+from harken.dispatch.toast import HaltNote
 from harken.errors import Conflict, Unavailable, UserError
 from harken.inbox.caller import Caller, Grant
 from harken.inbox.posting import CallbackWire, check_url
@@ -262,6 +263,20 @@ class WebPush:
             holder = await self._known(to)
             if holder is not None and holder.may("list", Grant.READ):
                 told.append(all([await self._push(to, note) for note in notes]))
+
+        async with anyio.create_task_group() as tasks:
+            for each in self._book.all():
+                tasks.start_soon(tell, each)
+        return any(told)
+
+    async def tell_halt(self, halted: HaltNote) -> bool:
+        """Push that a session does not go on; return whether a phone was told."""
+        told = list[bool]()
+
+        async def tell(to: PushSubscription) -> None:
+            holder = await self._known(to)
+            if holder is not None and holder.may("status", Grant.READ):
+                told.append(await self._push(to, self._notes.of_halt(halted)))
 
         async with anyio.create_task_group() as tasks:
             for each in self._book.all():

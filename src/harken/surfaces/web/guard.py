@@ -163,6 +163,8 @@ class HttpGuard:
         """Pass on what a signed-in page asks, once what it sent is what it proved."""
         asking = SignedRequest(method=asked.method, host=asked.get("host"), target=asked.target)
         visit = self._sign_ins.check(asked.get(page_sessions.PROOF_HEADER), asking)
+        if visit is not None and asked.get(page_sessions.HERE_HEADER):
+            self._sign_ins.sessions.note_here()
         if visit is None:
             await self._answer(asked, self._signed_out())(scope, receive, send)
             return

@@ -84,6 +84,11 @@ class PageSessions:
         self._idle = idle
         self._open = {each.id: each for each in self._read()}
         self._noted = {each.id: each.used_at for each in self._open.values()}
+        self.here_at: datetime | None = None  # when you were last at one, since the daemon began
+
+    def note_here(self) -> None:
+        """You are at the page now."""
+        self.here_at = self._clock.now()
 
     def begin(self, host: str, browser: str, phone: str = "") -> PageSession:
         """Begin a session; the one that was unused for longest goes when there are too many."""
@@ -207,6 +212,8 @@ class PageSessions:
 
 
 PROOF_HEADER: Final = "harken-proof"
+HERE_HEADER: Final = "harken-here"
+"""Of a request of a page that has the focus, and was used by hand a moment ago."""
 ANSWER_HEADER: Final = "harken-answer"
 HIGHEST: Final = 2**53 - 1  # the largest number a browser counts to
 

@@ -51,6 +51,14 @@
 
   class Stranger extends Error {}
 
+  // Whether you are here: the daemon does not call you elsewhere then.
+  const HERE_MS = 60000;
+  let lastInput = -HERE_MS;
+  for (const each of ["keydown", "pointerdown", "pointermove", "wheel"]) {
+    addEventListener(each, () => { lastInput = performance.now(); }, { capture: true, passive: true });
+  }
+  const here = () => (document.hasFocus() && performance.now() - lastInput < HERE_MS ? { "Harken-Here": "1" } : {});
+
   let ticket = document.querySelector('meta[name="harken-ticket"]')?.content || "-", number = 0;
   const command = document.querySelector('meta[name="harken-command"]')?.content || "harken open"; // what signs in here
 
@@ -74,7 +82,7 @@
         ...options,
         method,
         body: data.length ? data : undefined,
-        headers: { ...headers, "Harken-Proof": [who.session, mine, count, body, proof].join(" ") },
+        headers: { ...headers, ...here(), "Harken-Proof": [who.session, mine, count, body, proof].join(" ") },
         cache: "no-store",
         credentials: "omit",
         redirect: "error",
