@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 import threading
 from contextlib import ExitStack, closing, suppress
@@ -143,13 +144,42 @@ def test_machine_that_connects_again_ends_its_former_link(main: MainDaemon) -> N
         assert end_of(former)[0] == 4002
 
 
-def test_hello_that_is_none_ends_the_link(main: MainDaemon) -> None:
-    """Nothing that is not understood is guessed at."""
+@pytest.mark.parametrize(
+    "hello", [b"\xff\x00nothing", '{"version": "text"}', b'{"x":' + b"[" * 200_000, b'{"watched": [1]}'], ids=range(4)
+)
+def test_hello_that_is_none_ends_the_link(main: MainDaemon, hello: bytes | str) -> None:
+    """Nothing that is not understood is guessed at, and it is no fault of the daemon's."""
     token = main.start().token()
     with main.knock(token) as link:
         link.recv(WAIT_SECONDS)
-        link.send(b"\xff\x00nothing")
+        link.send(hello)
         assert end_of(link)[0] == 4003
+    assert "Traceback" not in (main.served.home / "logs" / "daemon.log").read_text()
+
+
+def test_machine_that_hangs_up_before_its_hello_is_no_fault(main: MainDaemon) -> None:
+    """Networks break at any moment; the log is for what somebody can do something about."""
+    token = main.start().token()
+    with main.knock(token) as link:
+        link.recv(WAIT_SECONDS)
+    with main.knock(token) as link:
+        greeted(link)
+        log = main.served.home / "logs" / "daemon.log"
+        until(lambda: "buildbox is here" in log.read_text(), "the next link is taken")
+    assert "Traceback" not in log.read_text()
+
+
+def test_version_that_a_machine_names_is_short_and_legible(main: MainDaemon) -> None:
+    """It is shown in terminals and on the page, for as long as the machine is here."""
+    token = main.start().token()
+    with main.knock(token) as link:
+        link.recv(WAIT_SECONDS)
+        link.send(json.dumps({"version": "\x1b[2J" + "v" * 1_000}).encode())
+        (machine,) = until(
+            lambda: [each for each in main.served.call("machines")["machines"] if each["version"]], "it is here"
+        )
+    assert len(machine["version"]) < 60
+    assert "\x1b" not in machine["version"]
 
 
 def test_frame_that_is_too_large_ends_the_link(main: MainDaemon) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.loss.rig import until
+from tests.loss.rig import Wire, until
 from tests.satellite.rig import MainDaemon, Pair, RawLink, hook_lines
 from tests.satellite.test_cuts import hook
 
@@ -59,3 +59,28 @@ def test_session_of_a_link_that_was_replaced_may_have_ended_its_turn(main: MainD
         assert former.end()[0] == 4002
         until(lambda: main.served.call("status")["sessions"][0]["presence"] == "connected", "that is not known now")
         assert main.served.call("status")["sessions"][0]["session"] == session["session"]
+
+
+def agent_lines(edge: str) -> bytes:
+    """What an edge says that gives itself this name, for an agent that pulls."""
+    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "strange", "version": "1"}}
+    said: list[dict[str, object]] = [
+        {"harken": 1, "kind": "mcp", "edge": edge, "cwd": "/w"},
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "inbox_pull", "arguments": {}}},
+    ]
+    return b"".join(json.dumps(each).encode() + b"\n" for each in said)
+
+
+def test_edge_of_a_satellite_is_never_taken_for_one_of_another_machine(main: MainDaemon) -> None:
+    """An edge gives itself its name: what another machine's agent was given is not its to prove, or to have."""
+    token = main.start().token("buildbox")
+    with Wire(main.served.socket) as here, main.knock(token) as socket:
+        here.say(agent_lines("a1b2c3d4e5f6"))
+        until(lambda: len(main.served.call("status")["sessions"]) == 1, "the agent here is known")
+        RawLink(socket).open(agent_lines("a1b2c3d4e5f6"), pids=[4711])
+        sessions = until(
+            lambda: len(found := main.served.call("status")["sessions"]) == 2 and found, "both agents are known"
+        )
+    assert sorted(each["machine"] == "buildbox" for each in sessions) == [False, True]

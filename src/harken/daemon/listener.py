@@ -14,7 +14,7 @@ import signal
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -143,7 +143,9 @@ class Listener:
         except HarkenError as exc:
             await refuse(stream, exc)
             return
-        await serve(stream, lines, _as_hello(line), origin)
+        hello = _as_hello(line)
+        # An edge gives itself its name: it is none of another machine's.
+        await serve(stream, lines, replace(hello, edge=f"{hello.edge}@{origin.satellite}"), origin)
 
     async def _hello(self, lines: LineReader) -> HelloLine | None:
         data: bytes | None = None

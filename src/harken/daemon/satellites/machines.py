@@ -40,6 +40,7 @@ from harken.daemon.satellites.link import BrokenProtocol, LinkStream, SatelliteL
 from harken.daemon.session_wiring import SessionWiring
 from harken.daemon.supervisor import contain
 from harken.dispatch.bells import Bells, bell_file
+from harken.display import one_line
 from harken.errors import Forbidden, HarkenError, Unavailable, Uncertain, UserError
 from harken.hosts.hook import Hello
 from harken.hosts.wake import WakeTarget, WakeWay
@@ -60,6 +61,7 @@ USED_EVERY_SECONDS: Final = 60.0
 WAKE_SECONDS: Final = 25.0
 WAYS_PAUSES: Final = (1.0, 5.0, 15.0, 60.0, 0.0)  # between two times that the ways to wake a session are asked for
 MAX_WATCHED: Final = 2_000
+MAX_VERSION_CHARS: Final = 40
 REVOKED: Final = 4_001
 REPLACED: Final = 4_002
 NOT_OURS: Final = 4_003
@@ -196,7 +198,7 @@ class Machines:
             await socket.accept()
             with machine.scope:
                 await self._serve(machine)
-        except (WebSocketDisconnect, ClientDisconnected):
+        except (WebSocketDisconnect, ClientDisconnected, anyio.EndOfStream, anyio.BrokenResourceError):
             return
         finally:
             self._open.discard(machine)
@@ -230,12 +232,9 @@ class Machines:
     async def _serve(self, machine: JoinedMachine) -> None:
         socket = AsgiSocket(machine.socket)
         await socket.send(json_bytes({"machine": machine.name, "version": __version__, "protocol": LINK_PROTOCOL}))
-        said = b""
-        with anyio.move_on_after(HELLO_SECONDS):
-            said = await socket.receive()
         try:
-            machine.hello = msgspec.json.decode(said, type=SatelliteHello)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            machine.hello = await _hello_of(socket)
+        except (BrokenProtocol, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             machine.end(NOT_OURS, "This is not the hello of a satellite.")
         # It may have been revoked since it was looked at.
         await self._note_use(machine)
@@ -500,3 +499,14 @@ class AsgiSocket:
         if data is None:
             raise BrokenProtocol
         return bytes(data)
+
+
+async def _hello_of(socket: AsgiSocket) -> SatelliteHello:
+    """Return what a satellite says of itself; one that says nothing in time has said nothing."""
+    said = b""
+    with anyio.move_on_after(HELLO_SECONDS):
+        said = await socket.receive()
+    hello = msgspec.json.decode(said, type=SatelliteHello)
+    # It is shown to people, for as long as the machine is here.
+    hello.version = one_line(hello.version[:MAX_VERSION_CHARS])
+    return hello
