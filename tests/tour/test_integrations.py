@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import AsyncGenerator, AsyncIterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -23,7 +24,7 @@ from harken.sessions.session import Session
 from harken.sessions.turns import HookMoment
 from harken.sources.source import Batch, Source, SourceHealth, SourceState
 from harken.surfaces.composer import HookComposer
-from harken.surfaces.hooks import HookHandler, read_record
+from harken.surfaces.hooks import HookHandler
 from tests.fake_host import fake_host
 from tests.tour.conftest import OWNER, Tour, open_tour
 
@@ -89,8 +90,7 @@ async def test_12_a_hook_carries_a_message_and_the_end_of_its_turn_proves_it(tou
         composer,
         wakers=lambda *_: (),
         reading_of=tour.daemon.reading_of,
-        bell_of=no_bell,
-        read_record=read_record,
+        reach=replace(tour.daemon.wiring.reach, bell_of=no_bell),
         approvals=tour.daemon.wiring.approvals,
     )
     events = {HookMoment.PROMPT: "UserPromptSubmit", HookMoment.STOP: "Stop"}

@@ -41,7 +41,7 @@ from harken.acp.protocol import (
 from harken.clock import Clock
 from harken.config.home import Home, write_private
 from harken.config.secrets import env_values
-from harken.daemon.session_wiring import SessionWiring
+from harken.daemon.session_wiring import SessionWiring, read_record
 from harken.errors import HarkenError, NotFound, Unavailable
 from harken.hosts.connect.command import SERVER, mcp_command
 from harken.hosts.connect.plan import local_place
@@ -59,7 +59,6 @@ from harken.runs.sandbox import SandboxCommand
 from harken.sessions.registry import MailScopeOf
 from harken.sessions.session import Session
 from harken.store.contract import Changes
-from harken.surfaces.hooks import read_record
 from harken.surfaces.hosted import HostedSession
 from harken.surfaces.wire import LineReader
 

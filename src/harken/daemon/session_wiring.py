@@ -6,24 +6,29 @@ Each part says itself what it is; here they are only joined, with what the syste
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+import os
+import stat
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
+import anyio.to_thread
 from anyio.abc import ByteStream
 
 from harken.clock import Clock
 from harken.dispatch.bells import BellRinger, Bells
 from harken.dispatch.wake import Wakes
+from harken.display import one_line
 from harken.errors import HarkenError
 from harken.hosts.hook import Hello, Voice
+from harken.hosts.host import RecordReader
 from harken.hosts.registry import broken_hosts, hook_adapter, hook_host, host_named, host_names
 from harken.hosts.wake import HostWaker, QuestionListener, WakeTarget, WakeWay
 from harken.inbox.inbox import Inbox
 from harken.inbox.questions import Approvals, Questions
-from harken.model import SessionKey
+from harken.model import ApprovalChoice, SessionKey
 from harken.processes import Origin, is_alive
 from harken.sessions.registry import MailScopeOf, NamedTaskOf
 from harken.sessions.session import Session, SessionRecord, Waker
@@ -32,13 +37,14 @@ from harken.store.contract import Store
 from harken.surfaces.composer import HookComposer, HookText
 from harken.surfaces.hooks import (
     BellWaker,
+    HandedAnswer,
     HookConnection,
     HookHandler,
+    HostReach,
     LineConnection,
     Notify,
     TextWaker,
     push_waker,
-    read_record,
 )
 from harken.surfaces.wire import LineReader
 
@@ -50,6 +56,8 @@ MAX_SOON = 25  # how often it is looked for so soon; one that lives on without a
 GRACE = timedelta(seconds=30)  # how long after a restart the connections of a session may take to come back
 PROBE_SECONDS = 0.5
 HEAR_EVERY_SECONDS = 1.0
+MAX_EVIDENCE = 200
+TAIL_BYTES = 4 << 20
 TASK_VARIABLE = "HARKEN_TASK"
 
 # What a host's own program may do to whoever talks to it; it must not end the loop that wakes the others.
@@ -91,6 +99,10 @@ class SatelliteReach(Protocol):
         """Ask for the host's own ways to wake the session, and add them when the answer is here."""
         ...
 
+    async def look_up(self, satellite: str, asked: Mapping[str, object]) -> Mapping[str, Any]:
+        """Return what the files of a host there say; nothing while the machine is out of reach."""
+        ...
+
 
 class SessionWiring:
     """The ways to live sessions."""
@@ -120,14 +132,19 @@ class SessionWiring:
         self._satellites: SatelliteReach | None = None
         self._regained_at: dict[str, datetime] = {}  # when each link was made
         self._composer = HookComposer(inbox, questions)
+        self.reach = HostReach(
+            bell_of=self._bell_of,
+            read_record=self._read_record,
+            is_asking=self._is_asking,
+            evidence_of=self._evidence_of,
+        )
         self._handler = HookHandler(
             inbox,
             clock,
             self._composer,
             wakers=self._wakers,
             reading_of=reading_of,
-            bell_of=self._bell_of,
-            read_record=self._read_record,
+            reach=self.reach,
             approvals=self.approvals,
         )
         self.ringer = BellRinger(bells, store.changes, inbox.sessions, inbox.waiting, host_names())
@@ -349,6 +366,23 @@ class SessionWiring:
             return await self._satellites.read_record(session) if self._satellites else ()
         return await read_record(session)
 
+    async def _is_asking(self, satellite: str, host: str, payload: Mapping[str, object], pid: int) -> bool | None:
+        if not satellite:
+            return await still_asks(host, payload, pid)
+        told = await self._look_up(satellite, do="asking", host=host, payload=payload, pid=pid)
+        found = told.get("asking")
+        return found if isinstance(found, bool) else None
+
+    async def _evidence_of(self, answer: HandedAnswer) -> str:
+        host, payload, choice = answer.host, answer.payload, answer.choice
+        if not answer.satellite:
+            return await evidence_of(host, payload, choice)
+        told = await self._look_up(answer.satellite, do="evidence", host=host, payload=payload, choice=choice)
+        return one_line(str(told.get("evidence", "")))[:MAX_EVIDENCE]
+
+    async def _look_up(self, satellite: str, **asked: object) -> Mapping[str, Any]:
+        return await self._satellites.look_up(satellite, asked) if self._satellites else {}
+
     def _wakers(self, session: Session, hello: Hello) -> Sequence[Waker]:
         """Return the ways to wake a session, as its host declares them."""
         host = host_named(session.host)
@@ -407,3 +441,49 @@ def _lives(record: SessionRecord) -> bool:
         return True  # it says so itself, when its link is here
     is_sure = is_alive(record.pid, record.process_identity) if record.pid > 1 else None
     return bool(record.edges) if is_sure is None else is_sure
+
+
+async def read_record(session: Session) -> Collection[str]:
+    """Return what a session's host has recorded of what it was told and has not proven."""
+    reader = host_named(session.host).transcript
+    if reader is None or not session.unproven:
+        return ()
+    return await proven_by(reader(), session.transcript, session.unproven)
+
+
+async def proven_by(reader: RecordReader, path: str, ids: Collection[str]) -> Collection[str]:
+    """Return which of some ids the record at a path proves. Off the loop: a record may be large."""
+    return await anyio.to_thread.run_sync(lambda: reader(_tail(path), ids)) if path else ()
+
+
+async def still_asks(host: str, payload: Mapping[str, object], pid: int) -> bool | None:
+    """Whether a host of this machine still shows its own question, as its files say."""
+    declared = host_named(host).approvals
+    return await anyio.to_thread.run_sync(declared().is_asking, payload, Hello(ppid=pid)) if declared else None
+
+
+async def evidence_of(host: str, payload: Mapping[str, object], choice: ApprovalChoice) -> str:
+    """Return what the record of a host of this machine shows of an answer that the host was handed."""
+    declared = host_named(host).approvals
+    if declared is None:
+        return ""
+    path = declared().record(payload)
+    record = await anyio.to_thread.run_sync(_tail, path) if path else ()
+    return declared().evidence(payload, choice, record)
+
+
+def _tail(path: str) -> Sequence[bytes]:
+    """Return the last lines of a record, none when there is no such file of ours."""
+    try:
+        # The path came with a hook's payload: whatever else it names is not opened, and never waited for.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
+    except (OSError, ValueError):
+        return ()
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            return ()
+        is_cut = status.st_size > TAIL_BYTES
+        file.seek(max(0, status.st_size - TAIL_BYTES))
+        lines = file.read(TAIL_BYTES).splitlines()
+    return lines[1:] if is_cut else lines

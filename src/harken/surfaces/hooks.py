@@ -19,16 +19,15 @@ line with a text; the program says whether its host took it. One that is for a s
 from __future__ import annotations
 
 import json
-import os
 import re
-import stat
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 import anyio
-import anyio.to_thread
 import msgspec
 from anyio.abc import ByteStream
 
@@ -37,7 +36,6 @@ from harken.errors import HarkenError
 from harken.hosts.hook import (
     ASK,
     SILENCE,
-    ApprovalAdapter,
     Hello,
     HookAdapter,
     HookAnswer,
@@ -45,7 +43,7 @@ from harken.hosts.hook import (
     consumer_of,
     hook_key,
 )
-from harken.hosts.host import GENERIC, RecordReader, answers_one_prompt, is_run_by
+from harken.hosts.host import GENERIC, answers_one_prompt, is_run_by
 from harken.hosts.registry import hook_adapter, host_named
 from harken.hosts.wake import HostQuestion, PushChannel
 from harken.inbox.inbox import Inbox
@@ -92,6 +90,17 @@ MakeWakers = Callable[[Session, Hello], Sequence[Waker]]
 """Returns the ways to wake the session that a hook speaks for, the best first."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostReach:
+    """What is on the machine of a host: the bell that it watches, its record, and what else its files say."""
+
+    bell_of: Callable[[Session], Awaitable[str]]
+    read_record: ReadRecord
+    is_asking: Callable[[str, str, Mapping[str, object], int], Awaitable[bool | None]]
+    """Whether a host still shows its own question: by its satellite, its name, what it asked, and its process."""
+    evidence_of: Callable[[HandedAnswer], Awaitable[str]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HookResult:
     """What a hook prints, and what goes with it."""
@@ -113,8 +122,7 @@ class HookHandler:
         *,
         wakers: MakeWakers,
         reading_of: MailScopeOf,
-        bell_of: Callable[[Session], Awaitable[str]],
-        read_record: ReadRecord,
+        reach: HostReach,
         approvals: Approvals,
     ) -> None:
         self._inbox = inbox
@@ -123,10 +131,12 @@ class HookHandler:
         self._composer = composer
         self._wakers = wakers
         self._reading_of = reading_of
-        self._bell_of = bell_of
         self.approvals = approvals
         self._handed: dict[SessionKey, list[HandedAnswer]] = {}  # answers whose effect is not proven yet
-        self._read_record = read_record
+        self._bell_of = reach.bell_of
+        self._read_record = reach.read_record
+        self._evidence_of = reach.evidence_of
+        self.is_asking = reach.is_asking
         self._printing: list[HookResult] = []  # those that have a text and have not printed it
 
     async def hear(self, hello: Hello, payload: bytes, origin: Origin) -> HookResult:
@@ -258,9 +268,7 @@ class HookHandler:
         """Look in the record of a session's host for what it did with the answers that it was handed."""
         left: list[HandedAnswer] = []
         for each in self._handed.pop(session, []):
-            path = each.adapter.record(each.payload)
-            record = await anyio.to_thread.run_sync(_tail, path) if path else ()
-            if evidence := each.adapter.evidence(each.payload, each.choice, record):
+            if evidence := await self._evidence_of(each):
                 await self.approvals.obey(each.approval, evidence)
             else:
                 left.append(each)
@@ -383,14 +391,17 @@ class HandedAnswer:
 
     approval: ApprovalId
     choice: ApprovalChoice
-    adapter: ApprovalAdapter
+    host: str
     payload: Mapping[str, object]
+    satellite: str = ""
 
 
 MAX_HANDED: Final = 50
 LOOK_SECONDS: Final = 0.5
 TAKEN_BYTES: Final = (b"+", b"!")
+UNTOLD: Final = b""  # nobody knows what became of it
 GONE: Final = "its host no longer asks"
+AWAY: Final = "its machine is out of reach, and it asks there"
 LOCAL: Final = "it was answered in its own terminal"
 NOT_TAKEN: Final = "its host did not say that it took the answer"
 TOOK: Final = "its host says that it took the answer"
@@ -429,6 +440,7 @@ class ApprovalConnection:
         self._lines = lines
         self._handler = handler
         self._approvals = handler.approvals
+        self._is_silent = False  # it was given an answer, and did not say in time whether it took it
 
     async def serve(self, hello: Hello, payload: bytes, origin: Origin) -> None:
         """Ask the person, and hand the answer on; what cannot be asked, or has no answer, is left to the host."""
@@ -453,48 +465,59 @@ class ApprovalConnection:
             approval = await self._approvals.ask(bound(replace(asked, folder=event.cwd), session), adapter.patience)
         except HarkenError:
             return False
-        answered = await self._answered(approval, adapter, fields, hello)
+        look = partial(self._handler.is_asking, origin.satellite, hello.host, fields, event.pid or hello.ppid)
+        answered = await self._answered(approval, look if adapter.shows_state else None)
         if answered is None or answered.choice is None:
             return False
         word = await self._hand_over(adapter.answer(fields, answered.choice, answered.reason))
+        if word is None and origin.satellite and (self._is_silent or self._lines.is_cut):
+            word = UNTOLD  # what was on its way over the link may have arrived
         with anyio.CancelScope(shield=True):
-            if word not in TAKEN_BYTES:
+            if word not in (*TAKEN_BYTES, UNTOLD):
                 await self._approvals.withdraw(approval.id, NOT_TAKEN)
             elif word == b"!":
                 await self._approvals.obey(approval.id, TOOK)
             else:
-                handed = HandedAnswer(approval=approval.id, choice=answered.choice, adapter=adapter, payload=fields)
+                handed = HandedAnswer(
+                    approval=approval.id,
+                    choice=answered.choice,
+                    host=hello.host,
+                    payload=fields,
+                    satellite=origin.satellite,
+                )
                 self._handler.handed(session.key, handed)
         return True
 
     async def _answered(
-        self, approval: Approval, adapter: ApprovalAdapter, fields: Mapping[str, object], hello: Hello
+        self, approval: Approval, is_asking: Callable[[], Awaitable[bool | None]] | None
     ) -> Approval | None:
         """Return the approval once it is answered; None when it is over, also because its host no longer asks."""
 
         async def listen() -> str:
-            return LOCAL if await self._lines.take(1) == b"-" else GONE
+            if await self._lines.take(1) == b"-":
+                return LOCAL
+            return AWAY if self._lines.is_cut else GONE
 
         async def look() -> str:
             was_asking = False
-            while True:
-                is_asking = await anyio.to_thread.run_sync(adapter.is_asking, fields, hello)
-                if was_asking and is_asking is False:
+            while is_asking is not None:
+                is_now = await is_asking()
+                if was_asking and is_now is False:
                     return LOCAL
-                was_asking = was_asking or is_asking is True
+                was_asking = was_asking or is_now is True
                 await anyio.sleep(LOOK_SECONDS)
+            return GONE
 
-        return await answered_in_time(self._approvals, approval, [listen, *([look] if adapter.shows_state else [])])
+        return await answered_in_time(self._approvals, approval, [listen, *([look] if is_asking else [])])
 
     async def _hand_over(self, answer: HookAnswer) -> bytes | None:
         """Send an answer; return the byte that says what became of it, None when nothing was said."""
         out, err = answer.stdout.encode("utf-8", "replace"), answer.stderr.encode("utf-8", "replace")
-        try:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._stream.send(f"{answer.exit_code} {len(out)} {len(err)}\n".encode() + out + err)
-            with anyio.move_on_after(PRINTED_SECONDS):
-                return await self._lines.take(1)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return None
+        with anyio.move_on_after(PRINTED_SECONDS) as waiting, suppress(anyio.ClosedResourceError):
+            return await self._lines.take(1)
+        self._is_silent = waiting.cancelled_caught
         return None
 
 
@@ -529,45 +552,13 @@ class HookConnection:
             if is_printed:
                 self._handler.confirm(result)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            is_silent = bool(origin.satellite)
+            # One that has left has printed nothing.
+            is_silent = bool(origin.satellite) and await self._lines.take(1) is None and self._lines.is_cut
         finally:
             if not is_printed:
                 with anyio.CancelScope(shield=True):
                     # One that is still there and says nothing may have printed it.
                     await self._handler.take_back(result, is_unknown=is_silent)
-
-
-TAIL_BYTES = 4 << 20
-
-
-async def proven_by(reader: RecordReader, path: str, ids: Collection[str]) -> Collection[str]:
-    """Return which of some ids the record at a path proves. Off the loop: a record may be large."""
-    return await anyio.to_thread.run_sync(lambda: reader(_tail(path), ids)) if path else ()
-
-
-def _tail(path: str) -> Sequence[bytes]:
-    """Return the last lines of a record, none when there is no such file of ours."""
-    try:
-        # The path came with a hook's payload: whatever else it names is not opened, and never waited for.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
-    except (OSError, ValueError):
-        return ()
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            return ()
-        is_cut = status.st_size > TAIL_BYTES
-        file.seek(max(0, status.st_size - TAIL_BYTES))
-        lines = file.read(TAIL_BYTES).splitlines()
-    return lines[1:] if is_cut else lines
-
-
-async def read_record(session: Session) -> Collection[str]:
-    """Return what a session's host has recorded of what it was told and has not proven."""
-    reader = host_named(session.host).transcript
-    if reader is None or not session.unproven:
-        return ()
-    return await proven_by(reader(), session.transcript, session.unproven)
 
 
 Send = Callable[[HookText], Awaitable[bool | None]]

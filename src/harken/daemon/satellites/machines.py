@@ -36,7 +36,7 @@ from harken.daemon.callers import DistantOrigin, OriginFacts
 from harken.daemon.listener import Listener
 from harken.daemon.public.gate import GateSettings, address_of
 from harken.daemon.public.listener import WRONG_SECONDS
-from harken.daemon.satellites.link import BrokenProtocol, LinkStream, SatelliteLink
+from harken.daemon.satellites.link import MAX_FACTS, BrokenProtocol, LinkStream, SatelliteLink
 from harken.daemon.session_wiring import SessionWiring
 from harken.daemon.supervisor import contain
 from harken.dispatch.bells import Bells, bell_file
@@ -417,6 +417,16 @@ class Machines:
         except (HarkenError, msgspec.ValidationError):
             return ()
         return [each for each in found if each in unproven]
+
+    async def look_up(self, satellite: str, asked: Mapping[str, object]) -> Mapping[str, Any]:
+        """Return what the files of a host there say; nothing while the machine is out of reach, or of a long text."""
+        machine = self._here.get(satellite)
+        if machine is None or machine.link is None or len(json_bytes(asked)) > MAX_FACTS:
+            return {}
+        try:
+            return await machine.link.ask(**asked)
+        except HarkenError:
+            return {}
 
     def find_ways(self, session: Session, hello: Hello) -> None:
         """Ask for the host's own ways to wake the session, and add them when the answer is here."""

@@ -40,6 +40,7 @@ from harken.control.client import as_error
 from harken.daemon.callers import OriginFacts, ProcessFacts, ancestors, environment_of, held_limit, run_of
 from harken.daemon.listener import Listener, Ownership, announce, as_line, most_connections, open_endpoint, refuse
 from harken.daemon.satellites.link import BrokenProtocol, SatelliteLink
+from harken.daemon.session_wiring import evidence_of, proven_by, still_asks
 from harken.daemon.supervisor import Supervisor
 from harken.dispatch.bells import Bells
 from harken.errors import Forbidden, HarkenError, NeedsPerson, Unavailable, UserError
@@ -47,10 +48,9 @@ from harken.hosts.hook import Hello
 from harken.hosts.registry import host_marks, host_named, host_names, hosts
 from harken.hosts.wake import HostWaker, WakeTarget, WakeWay
 from harken.memory import json_bytes
-from harken.model import SessionKey
+from harken.model import ApprovalChoice, SessionKey
 from harken.processes import Origin, command_line, identity_of, is_alive
 from harken.runs.mark import MARK
-from harken.surfaces.hooks import proven_by
 from harken.surfaces.wire import LineReader
 
 _log = logging.getLogger("harken.satellite")
@@ -327,6 +327,8 @@ class Satellite:
                 return {"path": str(path)}
             case "record":
                 return {"proven": await _recorded(asked)}
+            case "asking" | "evidence":
+                return await _looked_up(asked)
             case "ways":
                 return {"ways": [_way_facts(each) for each in self._ways(asked)]}
             case "hindrance":
@@ -376,6 +378,14 @@ async def _recorded(asked: Mapping[str, Any]) -> Collection[str]:
     # Of no file it is told whether it holds anything else.
     ids = [each for each in msgspec.convert(asked["ids"], list[str]) if GIVEN_ID.fullmatch(each)]
     return sorted(await proven_by(reader(), str(asked["path"]), ids)) if reader is not None else ()
+
+
+async def _looked_up(asked: Mapping[str, Any]) -> Mapping[str, object]:
+    """Return what the files of a host say of a question that it asks its person."""
+    host, payload = str(asked["host"]), msgspec.convert(asked["payload"], dict[str, Any])
+    if asked["do"] == "asking":
+        return {"asking": await still_asks(host, payload, msgspec.convert(asked["pid"], int))}
+    return {"evidence": await evidence_of(host, payload, msgspec.convert(asked["choice"], ApprovalChoice))}
 
 
 def _named_processes(hello: Hello) -> Sequence[int]:
