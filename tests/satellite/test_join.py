@@ -79,6 +79,29 @@ def test_nothing_changes_when_joining_fails(main: MainDaemon, there: Path, tmp_p
     assert listed["used_at"] is None
 
 
+def test_home_of_the_main_daemon_does_not_join_itself(main: MainDaemon) -> None:
+    """It would have no inbox any more, and neither would anybody else's machine."""
+    token = main.start().token("buildbox")
+    code, said = harken(main.served.home, "join", main.url, "--token", token, "--authority", str(main.authority))
+    assert (code, said["error"]["message"]) == (2, "This is the home of that main daemon.")
+    assert not (main.served.home / FILE).exists()
+    assert main.served.call("token_list")["tokens"][0]["used_at"] is None
+
+
+def test_machine_joins_again_while_it_is_one(main: MainDaemon, there: Path) -> None:
+    """Whoever has a new token, or is not sure, says it once more; one that fails leaves the old link alone."""
+    token = main.start().token("buildbox")
+    ours = ("--authority", str(main.authority))
+    try:
+        for _ in range(2):
+            assert harken(there, "join", main.url, "--token", token, *ours)[0] == 0
+        code, said = harken(there, "join", "https://localhost:1", "--token", token, *ours)
+        assert (code, said["error"]["hint"].startswith("Nothing was changed here.")) == (5, True)
+        assert harken(there, "send", "still from there")[0] == 0
+    finally:
+        harken(there, "down")
+
+
 def test_copied_home_is_another_machine(main: MainDaemon, there: Path) -> None:
     """A token that was taken along with all of its home is bound to the home it was joined in."""
     token = main.start().token("buildbox")

@@ -21,7 +21,7 @@ from harken.config.satellite import JoinRecord, join_home, joined_to, leave_home
 from harken.control.start import start
 from harken.control.stop import stop_all
 from harken.display import one_line
-from harken.errors import UserError
+from harken.errors import Unavailable, UserError
 
 if TYPE_CHECKING:
     from harken.control.client import Result
@@ -51,7 +51,11 @@ def join(asked: Invocation, *, url: str, token: str, token_file: Path | None, au
     record = JoinRecord(
         url=main_url(url), token=_token(token, token_file), authority=str(authority.resolve()) if authority else ""
     )
-    machine = anyio.run(try_link, home, record)
+    try:
+        machine = anyio.run(try_link, home, record)
+    except Unavailable as exc:
+        hint = "Nothing was changed here. Check the address, and that the main daemon runs: harken doctor there."
+        raise Unavailable(exc.message, hint) from exc
     record = JoinRecord(url=record.url, token=record.token, authority=record.authority, machine=machine)
     stop_all(home)
     join_home(home, record)

@@ -576,7 +576,7 @@ def _let_machines_in(daemon: Daemon, listener: Listener, supervisor: Supervisor)
         wiring=daemon.wiring,
         sessions=daemon.inbox.sessions,
         bells=daemon.bells,
-        trial_dir=daemon.home.trial_dir,
+        home=daemon.home,
         gate=gate,
     )
     door = RemoteDoor(

@@ -204,7 +204,11 @@ def _public_address(home: Home, listens_at: str) -> list[CheckFinding]:
         is_ours = answer.status == HEALTHY and answer.read(ASK_BYTES) == b'{"status":"ok"}'
         hint = f"Something else answers there ({answer.status}). Look at http.public_url, and at the proxy before it."
     except ssl.SSLCertVerificationError as exc:
-        is_ours, hint = False, f"Its certificate is not trusted here: {exc.verify_message}. Look at http.certificate."
+        is_ours, why = False, exc.verify_message.rstrip(".")
+        hint = (
+            f"Its certificate is not trusted here: {why}. Look at http.certificate. If you run an authority of your "
+            "own, try it with SSL_CERT_FILE=FILE harken doctor; other machines need that file, too."
+        )
     except (OSError, ValueError, http.client.HTTPException) as exc:
         reason = getattr(exc, "strerror", None) or exc
         is_ours, hint = False, f"It cannot be reached from this machine: {reason}. Look at its name and the firewall."

@@ -17,7 +17,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -31,7 +30,8 @@ from uvicorn.protocols.utils import ClientDisconnected
 
 from harken import __version__
 from harken.clock import Signal
-from harken.config.satellite import LINK_PATH
+from harken.config.home import Home
+from harken.config.satellite import LINK_PATH, machine_id
 from harken.daemon.callers import DistantOrigin, OriginFacts
 from harken.daemon.listener import Listener
 from harken.daemon.public.gate import GateSettings, address_of
@@ -137,7 +137,7 @@ class Machines:
         wiring: SessionWiring,
         sessions: Sessions,
         bells: Bells,
-        trial_dir: Path,
+        home: Home,
         gate: GateSettings,
     ) -> None:
         self._tokens = tokens
@@ -145,7 +145,8 @@ class Machines:
         self._wiring = wiring
         self._sessions = sessions
         self._bells = bells
-        self._trial_dir = str(trial_dir)
+        self._trial_dir = str(home.trial_dir)
+        self._own_id = machine_id(home)
         self._proxies = gate.proxies
         self._slowdown, self._looks = gate.memory.slowdown, gate.memory.looks
         self._open: set[JoinedMachine] = set()  # also before a machine has said who it is
@@ -210,6 +211,8 @@ class Machines:
         address = address_of(socket.scope, self._proxies)
         spoken = socket.headers.get(PROTOCOL_HEADER, "")
         machine = socket.headers.get(MACHINE_HEADER, "")
+        if machine == self._own_id:
+            raise UserError("This is the home of that main daemon.", "It needs no link: it has the inbox itself.")
         said = socket.headers.get("authorization", "")
         # A wrong id is like a wrong token: nobody finds out which it was.
         secret = said.removeprefix(_BEARER) if said.startswith(_BEARER) and _MACHINE_ID.fullmatch(machine) else ""

@@ -445,7 +445,7 @@ async def connected(home: Home, record: JoinRecord) -> AsyncIterator[MainSocket]
             stream = await anyio.connect_tcp(host, port, tls=True, ssl_context=context, tls_standard_compatible=False)
     except ssl.SSLCertVerificationError as exc:
         raise NeedsPerson(
-            f"The certificate of {record.url} is not to be trusted: {exc.verify_message}.",
+            f"The certificate of {record.url} is not to be trusted: {exc.verify_message.rstrip('.')}.",
             "Join again with --authority FILE, if you run an authority of your own.",
             action="authority",
         ) from exc
