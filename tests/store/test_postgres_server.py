@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import select
+import signal
 import socket
 import sqlite3
 import threading
@@ -31,6 +33,11 @@ from tests.store.postgres_server import SchemaPool, fresh, own_server, schemas
 __all__ = ["fresh", "schemas"]  # fixtures
 
 COLUMNS = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = $1"
+LISTENING = """
+SELECT pid FROM pg_stat_activity
+WHERE application_name = 'harken' AND (query LIKE 'LISTEN%' OR query LIKE 'SELECT mailbox, n FROM changes%')
+  AND pid <> pg_backend_pid()
+"""
 OTHERS = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 WHERE application_name = 'harken' AND pid <> pg_backend_pid()
@@ -243,6 +250,28 @@ async def test_connections_that_are_cut_are_opened_again(own_target: PostgresTar
         with second.changes.listen(rings):
             await fill(first, "three")
             await rings.wait_for(INBOX)
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGSTOP], ids=["ended", "silent"])
+async def test_one_connection_that_is_dead_keeps_no_message_back(
+    own_target: PostgresTarget, end: signal.Signals
+) -> None:
+    """The one that listens, while the others live: it is looked for what it did not tell of, and made anew."""
+    target, clock, rings = own_target, FakeClock(), Rings()
+    async with open_store(target, clock, daemon="a") as first, open_store(target, clock, daemon="b") as second:
+        with closing(connect(target)) as connection:
+            listening = [pid for (pid,) in connection.execute(LISTENING).fetchall()]
+        assert len(listening) == 2
+        for pid in listening:
+            os.kill(pid, end)
+        try:
+            with second.changes.listen(rings):
+                await fill(first, "while nobody hears")
+                await rings.wait_for(INBOX)
+        finally:
+            for pid in listening:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize(

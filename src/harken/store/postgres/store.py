@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import select
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -67,6 +68,7 @@ CHANNEL: Final = "harken"
 POLL_SECONDS: Final = 5.0
 POLL_ALONE_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 2.0
+ANSWER_SECONDS: Final = 5.0
 LAST: Final = "SELECT coalesce(max(n), 0) FROM changes"
 READ_ON: Final = "SELECT mailbox, n FROM changes WHERE n > $1 ORDER BY n"
 MAX_APART: Final = 10_000  # numbers of changes: a notification that is further away is nobody's
@@ -287,7 +289,7 @@ class PostgresChanges(LocalChanges):
 
     def _read_on(self, connection: ServerConnection) -> bool:
         """Tell of what has grown since the last that is known; return whether anything has."""
-        with connection.reading():
+        with _bounded(connection), connection.reading():
             rows = connection.execute(READ_ON, (self._known,)).fetchall()
         if rows:
             self._known = rows[-1][1]
@@ -304,6 +306,22 @@ class PostgresChanges(LocalChanges):
         if self._serve is not None:
             self._serve(grown)
         self.ring(grown)
+
+
+@contextmanager
+def _bounded(connection: ServerConnection) -> Iterator[None]:
+    """Cut a connection that gives no answer in time: what is between may take all that is sent, for ever."""
+
+    def cut() -> None:
+        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as sock:
+            sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(ANSWER_SECONDS, cut)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def channel_of(target: PostgresTarget) -> str:
