@@ -76,6 +76,21 @@ def test_hook_without_a_link_is_silent(pair: Pair) -> None:
     assert not bell.exists() or bell.stat().st_size == 0
 
 
+def test_hook_does_not_wait_for_a_network_that_is_silent(pair: Pair) -> None:
+    """It is noticed late that nothing comes any more: until then no host is held up by each of its hooks."""
+    prompt = b'{"session_id":"s","hook_event_name":"UserPromptSubmit","prompt":"hi"}'
+    hook(pair, "prompt", prompt)
+    sent = pair.main.served.call("send", text="when it is back")
+    for to_server in (True, False):
+        pair.way.hold_up(to_server=to_server)
+    for _ in range(10):
+        assert hook(pair, "prompt", prompt) == ""
+    pair.way.let_go()
+    assert "when it is back" in until(lambda: hook(pair, "prompt", prompt), "it is told when the network is back")
+    ledger = pair.main.served.call("read", ref=sent["id"])["ledger"]
+    assert [each["state"] for each in ledger if each["consumer"] == "claude-code"] == ["offered"]
+
+
 def test_call_that_is_repeated_after_a_cut_happens_once(pair: Pair) -> None:
     """The answer was cut off, not the message: the key says that it is the same."""
     with Wire(pair.satellite.socket, CALL_HELLO) as wire:

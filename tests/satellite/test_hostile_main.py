@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection
 
 from harken.daemon.satellites.link import HEAD, FrameKind
-from tests.loss.rig import WAIT_SECONDS, DaemonStarter, Served, Wire
+from tests.loss.rig import WAIT_SECONDS, DaemonStarter, Served, Wire, until
 from tests.satellite.rig import FakeMain, ask, join, take
 
 INBOX_WORD = "the-token-of-a-session"
@@ -163,3 +164,16 @@ def test_bells_that_a_main_daemon_asks_for_fill_no_disk(main: FakeMain) -> None:
     path = Path(ask(link, 3_000, do="bell", session="one more")["path"])
     assert path.exists()
     assert len(list(path.parent.glob("session-*"))) == 2_000
+
+
+def test_bell_that_could_not_be_rung_rings_when_the_disk_has_room(
+    main: FakeMain, satellite: Served, home: Path
+) -> None:
+    """The main daemon says it once; a full disk must not make an agent deaf until something else changes."""
+    link, bell = main.link(), home / "run" / "bells" / "claude-code"
+    resource.prlimit(satellite.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    link.send(HEAD.pack(FrameKind.TELL, 0) + b'{"bells": ["claude-code"]}')
+    ask(link, 1, do="ways", host="codex", target={"native": "x"})  # it has heard of the bells before
+    assert not bell.exists() or not bell.stat().st_size
+    resource.prlimit(satellite.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    until(lambda: bell.exists() and bell.stat().st_size, "the bell rings")

@@ -78,6 +78,11 @@ class LinkStream(ByteStream):
         self._is_broken = False
         self._changed = anyio.Event()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the other side has ended it for both."""
+        return self._is_over
+
     async def receive(self, max_bytes: int = 65_536) -> bytes:
         """Return what has come; raises `EndOfStream` at the end, `BrokenResourceError` when the link has broken."""
         while not self._buffer:
@@ -351,7 +356,9 @@ class SatelliteLink:
 
     async def _serve(self, accept: Accept, stream: LinkStream, facts: bytes) -> None:
         try:
-            await accept(stream, facts)
+            # One that was given up before it began was held up: what it says was so then, and is no news now.
+            if not stream.is_over:
+                await accept(stream, facts)
         finally:
             await stream.aclose()
 

@@ -386,8 +386,10 @@ class Machines:
             answer = await machine.link.ask(do="bell", session=session.key)
         except HarkenError:
             return ""
-        machine.watched.add(bell_file(session.key))
-        return str(answer.get("path", ""))
+        path = str(answer.get("path", ""))
+        if path:
+            machine.watched.add(bell_file(session.key))
+        return path
 
     def is_watched(self, session: Session) -> bool:
         """Whether the session was told of its bell."""

@@ -44,7 +44,7 @@ from harken.daemon.session_wiring import evidence_of, proven_by, still_asks
 from harken.daemon.supervisor import Supervisor
 from harken.dispatch.bells import Bells
 from harken.errors import Forbidden, HarkenError, NeedsPerson, Unavailable, UserError
-from harken.hosts.hook import Hello
+from harken.hosts.hook import ASK, Hello
 from harken.hosts.registry import host_marks, host_named, host_names, hosts
 from harken.hosts.wake import HostWaker, WakeTarget, WakeWay
 from harken.memory import json_bytes
@@ -63,6 +63,7 @@ LONGEST_PAUSE_SECONDS: Final = 5.0
 REFUSED_PAUSE_SECONDS: Final = 30.0
 GRACE_SECONDS: Final = 2.0  # how long a call waits for a link that was cut just now
 LOOK_SECONDS: Final = 2.0
+HOOK_SECONDS: Final = 3.0  # how long a hook waits while nothing at all comes over the link
 LOOK_SOON_SECONDS: Final = 0.2  # when a connection has ended: its process probably ends too
 SOON_SECONDS: Final = 5.0
 MAX_WORDS, MAX_WORD_CHARS = 64, 200
@@ -129,6 +130,9 @@ class Satellite:
         self._trial_dir = os.path.realpath(home.trial_dir)
         self._bells = Bells(home.bells_dir)
         self._link: SatelliteLink | None = None
+        self._socket: MainSocket | None = None
+        self._deaf_since = float("inf")  # since when nothing was heard over the link, as far as a hook has found out
+        self._wanted: Collection[str] = ()  # the bells that are to ring
         self._linked = anyio.Event()
         self._cut_at = float("-inf")
         self._problem: HarkenError = Unavailable(
@@ -185,7 +189,7 @@ class Satellite:
             try:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._look_at_processes, link)
-                    tasks.start_soon(self._note_linked, link)
+                    tasks.start_soon(self._note_linked, link, socket)
                     try:
                         await link.run()
                     except BrokenProtocol:
@@ -194,16 +198,16 @@ class Satellite:
             finally:
                 self._note_cut(socket.reason)
 
-    async def _note_linked(self, link: SatelliteLink) -> None:
-        self._link = link
+    async def _note_linked(self, link: SatelliteLink, socket: MainSocket) -> None:
+        self._link, self._socket, self._deaf_since = link, socket, float("inf")
         self._linked.set()
 
     def _note_cut(self, reason: str) -> None:
-        self._link, self._linked = None, anyio.Event()
+        self._link, self._socket, self._linked = None, None, anyio.Event()
         self._cut_at = anyio.current_time()
         why = f" ({reason.rstrip('.')})" if reason else ""
         self._problem = _away(self._record.url, f"the link was cut{why}")
-        self._watch = self._gone = ()
+        self._watch = self._gone = self._wanted = ()
         _log.warning("%s", self._problem.message)
         self.silence()
 
@@ -212,7 +216,8 @@ class Satellite:
     async def carry(self, kind: str, stream: ByteStream, lines: LineReader, hello: Hello, origin: Origin) -> None:
         """Carry a connection to the main daemon and back, until either side ends it."""
         link = await self._link_for(kind)
-        if link is None:
+        is_brief = kind == "hook" and hello.moment != ASK  # its host waits for it
+        if link is None or (is_brief and self._is_deaf()):
             # A hook says nothing; a program that waits to wake its session comes back.
             if kind in ("mcp", "call"):
                 await refuse(stream, self._problem)
@@ -234,11 +239,29 @@ class Satellite:
                 return
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_pass_on, stream, distant)
+                if is_brief:
+                    tasks.start_soon(self._hang_up, stream, tasks.cancel_scope)
                 await _pass_on(distant, stream)
                 tasks.cancel_scope.cancel()
         if kind in ("mcp", "wake"):
             self._ended_at = anyio.current_time()
             self._ended.ring()
+
+    def _is_deaf(self) -> bool:
+        """Whether nothing has come over the link since a hook waited in vain."""
+        return self._socket is not None and self._socket.heard_at < self._deaf_since < float("inf")
+
+    async def _hang_up(self, stream: ByteStream, carrying: anyio.CancelScope) -> None:
+        """Let a hook go when its link says nothing: a network that went silent is not to hold up its host."""
+        began = anyio.current_time()
+        while self._socket is not None:
+            left = max(began, self._socket.heard_at) + HOOK_SECONDS - anyio.current_time()
+            if left <= 0:
+                self._deaf_since = anyio.current_time()
+                await stream.aclose()
+                carrying.cancel()
+                return
+            await anyio.sleep(left)
 
     async def _link_for(self, kind: str) -> SatelliteLink | None:
         """Return the link; a call that comes right after it was cut waits a moment for the next one."""
@@ -290,7 +313,8 @@ class Satellite:
     def _told(self, said: Mapping[str, Any]) -> None:
         try:
             if "bells" in said:
-                self._ring(msgspec.convert(said["bells"], list[str]))
+                self._wanted = msgspec.convert(said["bells"], list[str])
+                self._ring()
             if "watch" in said:
                 self._watch = msgspec.convert(said["watch"], list[tuple[int, str]])[:MAX_WATCHED]
             if "ring" in said:
@@ -300,10 +324,10 @@ class Satellite:
         except (msgspec.ValidationError, OSError, ValueError) as exc:
             _log.warning("what the main daemon says cannot be done: %s", exc)
 
-    def _ring(self, hosts: Collection[str]) -> None:
-        for host in self._hosts.intersection(self._bells.ringing).difference(hosts):
+    def _ring(self) -> None:
+        for host in self._hosts.intersection(self._bells.ringing).difference(self._wanted):
             self._bells.silence(host, self._bells.rings(host))
-        for host in self._hosts.intersection(hosts):
+        for host in self._hosts.intersection(self._wanted).difference(self._bells.ringing):
             self._bells.ring(host)
 
     async def _answer(self, asked: Mapping[str, Any]) -> Mapping[str, object]:
@@ -355,6 +379,8 @@ class Satellite:
                 await anyio.sleep(LOOK_SOON_SECONDS)
             else:
                 await self._ended.wait(LOOK_SECONDS)
+            with suppress(OSError):  # the disk may have been full when it was said
+                self._ring()
             with suppress(anyio.BrokenResourceError):
                 await self._tell_gone(link)
 
@@ -466,6 +492,7 @@ class MainSocket:
         self._headers = headers
         self._protocol = ClientProtocol(parse_uri(url), max_size=MAX_FRAME)
         self._frames: list[Frame] = []
+        self.heard_at = float("-inf")  # when something came last
 
     @property
     def reason(self) -> str:
@@ -529,6 +556,7 @@ class MainSocket:
             if not self._frames:
                 raise
             return
+        self.heard_at = anyio.current_time()
         self._protocol.receive_data(data)
         self._frames += [event for event in self._protocol.events_received() if isinstance(event, Frame)]
         if self._protocol.parser_exc is not None and not self._frames and self._protocol.handshake_exc is None:
