@@ -81,7 +81,9 @@ def test_question_of_an_agent_is_answered_where_its_command_is_shown(
             expect(other.page.get_by_role("button", name="Refuse")).to_be_visible()
             assert other.overflow() <= 0
             window.page.get_by_label("Why you refuse").fill("use make")
+            window.page.locator("#panel").evaluate("panel => panel.dataset.isFormer = true")
             site.daemon.call("send", text="the list is read anew meanwhile", sender="ann")
+            expect(window.page.locator("#panel[data-is-former]")).to_have_count(0)
             expect(window.page.get_by_role("button", name="Allow once")).to_be_enabled()
             expect(window.page.get_by_label("Why you refuse")).to_have_value("use make")
             window.page.get_by_label("Why you refuse").press("Enter")

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from tests.loss.rig import Wire, until
 from tests.satellite.rig import MainDaemon, Pair, RawLink, hook_lines
@@ -50,12 +50,12 @@ def test_session_that_follows_a_killed_one_is_told_at_its_first_prompt(pair: Pai
 def test_session_of_a_link_that_was_replaced_may_have_ended_its_turn(main: MainDaemon) -> None:
     """A satellite that connects anew was unheard for a time: what its sessions were doing is not known any more."""
     token = main.start().token("buildbox")
-    with main.knock(token) as socket, main.knock(token) as again:
+    with main.knock(token) as socket, ExitStack() as stack:
         former = RawLink(socket)
         former.open(hook_lines("prompt", {"session_id": "s-1", **PROMPT}, 4711), pids=[4711])
         (session,) = until(lambda: main.served.call("status")["sessions"], "the session is known")
         until(lambda: main.served.call("status")["sessions"][0]["presence"] == "busy", "it is busy")
-        RawLink(again)
+        RawLink(stack.enter_context(main.knock(token)))
         assert former.end()[0] == 4002
         until(lambda: main.served.call("status")["sessions"][0]["presence"] == "connected", "that is not known now")
         assert main.served.call("status")["sessions"][0]["session"] == session["session"]
