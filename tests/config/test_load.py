@@ -97,6 +97,8 @@ def test_defaults_are_those_of_the_documentation(home: Home) -> None:
         "waiting.toast_after": "30m",
         "waiting.phone_after": "2h",
         "waiting.phone": "",
+        "halts.tell": ["waits", "finished", "failed", "limited"],
+        "halts.active_for": "1m",
         "ntfy.address": "",
         "ntfy.token": "",
         "ntfy.shows": "sender",
