@@ -1,4 +1,4 @@
-"""Bounds that hold on any machine: on CPU time, and on the steps of SQLite.
+"""Bounds that hold on any machine: on CPU time, on instructions of Python, and on the steps of SQLite.
 
 CPU time is counted in times of a fixed piece of work, measured beside the work itself. A wide bound, too, finds what is
 quadratic and should be linear; a bound in seconds finds busy machines.
@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
+from types import FrameType
+from typing import TYPE_CHECKING, Final
 
 from harken.store.sqlite.connection import connect
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 Ask = Callable[[sqlite3.Connection], object]
 
@@ -40,6 +45,25 @@ def costs_at_most(times: float, spent: Callable[[], float] = time.process_time) 
     used = spent() - begun
     unit = max(before, _read_prose())
     assert used < times * unit, f"it cost {used / unit:.0f} times as much as reading prose, of at most {times:.0f}"
+
+
+def instructions_of(work: Callable[[], object]) -> int:
+    """Return how many instructions of Python some work takes: the same on every machine, however busy it is."""
+    counted = 0
+
+    def count(frame: FrameType, event: str, _argument: object) -> TraceFunction:
+        nonlocal counted
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        counted += event == "opcode"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return counted
 
 
 def steps_of(path: Path, ask: Ask) -> int:

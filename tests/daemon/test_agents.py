@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 
-from harken.daemon.callers import AgentProcesses
-from harken.model import SessionKey
+from harken.daemon.callers import MOST_KEPT_AT_ONCE, AgentProcesses
+from harken.dispatch.bells import BellRinger, Bells
+from harken.model import Message, SessionKey
 from harken.processes import identity_of
+from harken.sessions.registry import Sessions
 from harken.sessions.session import Session
+from harken.store.sql.writer import LocalChanges
 from tests.builders import a_session
+from tests.cost import instructions_of
+from tests.inbox.rig import Quiet
 
 
 def session(pid: int, host: str = "codex", *, opened_at: datetime | None = None, identity: str = "") -> Session:
@@ -88,3 +97,55 @@ def test_what_any_mcp_client_started_is_the_persons(file: Path) -> None:
     agents = AgentProcesses(file)
     agents.note([session(os.getppid(), "generic")])
     assert agents.above(os.getpid()) is None
+
+
+def noted(file: Path) -> int:
+    """How many agents the file knows."""
+    return len(json.loads(file.read_text()))
+
+
+async def nothing_waits(*_asked: object, **_besides: object) -> Sequence[Message]:
+    """No message waits for anybody."""
+    return ()
+
+
+def connect(sessions: Sessions, number: int) -> None:
+    """Let an agent with a process of its own connect."""
+    pid = 1_000_000 + number  # no number that this system gives away
+    sessions.open(session(pid, identity="told"), f"e{number}", Quiet())
+
+
+@pytest.mark.parametrize("kind", ["codex", "generic"])
+def test_a_newcomer_costs_the_same_however_many_are_here(file: Path, kind: str) -> None:
+    """Every one that looked at all the others would make thousands of agents slow to connect, and each hook of theirs.
+
+    Who is an agent, and which bells are listened to, is learnt of the newcomer alone.
+    """
+    sessions = Sessions()
+    AgentProcesses(file).follow(sessions)
+    BellRinger(Bells(file.parent), LocalChanges(), sessions, nothing_waits, {"codex"})
+    cost: dict[int, int] = {}
+    for number in range(1_500):
+        fresh = session(1_000_000 + number, kind, identity="told")
+        opening = partial(sessions.open, fresh, f"e{number}", Quiet())
+        if number in (200, 1_499):
+            cost[number] = instructions_of(opening)
+        else:
+            opening()
+    assert cost[1_499] <= 1.1 * cost[200]
+
+
+@pytest.mark.anyio
+async def test_of_very_many_agents_the_file_is_written_soon(file: Path) -> None:
+    """To write all of them with each newcomer is quadratic; none may be missing when the daemon has ended."""
+    sessions = Sessions()
+    agents = AgentProcesses(file)
+    agents.follow(sessions)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(agents.run)
+        await anyio.lowlevel.checkpoint()
+        for number in range(MOST_KEPT_AT_ONCE + 50):
+            connect(sessions, number)
+        assert noted(file) == MOST_KEPT_AT_ONCE
+        tasks.cancel_scope.cancel()
+    assert noted(file) == MOST_KEPT_AT_ONCE + 50

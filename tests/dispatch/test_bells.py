@@ -176,7 +176,7 @@ async def test_a_message_between_looking_and_silencing_keeps_its_ring(rig: Dispa
         return found
 
     ringer = BellRinger(rig.bells, rig.store.changes, rig.sessions, waiting, ["claude-code"])
-    ringer.note_change()
+    ringer.note_change(rig.sessions.keys())
     rig.bells.ring("claude-code")
     await ringer.look()
     assert [message.text for message in arrived] == ["in between"]

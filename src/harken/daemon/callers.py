@@ -24,12 +24,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import anyio
 import msgspec
 import psutil
 from anyio.abc import SocketAttribute, SocketStream
 from starlette.types import Scope
 
 from harken.automation import RunId
+from harken.clock import Signal
 from harken.config.home import write_private
 from harken.errors import Forbidden, HarkenError, Unavailable
 from harken.hosts.hook import Hello, consumer_of
@@ -44,6 +46,10 @@ from harken.sessions.registry import Sessions
 from harken.sessions.session import NamedTask, Session
 
 _log = logging.getLogger("harken.daemon")
+
+MOST_KEPT_AT_ONCE: Final = 100  # of more agents, the file is written a few times a second, not with each
+KEEP_SOON_SECONDS: Final = 0.25
+KEEP_EVERY_SECONDS: Final = 60.0
 
 
 class AgentProcess(msgspec.Struct, frozen=True):
@@ -77,6 +83,36 @@ class AgentProcesses:
         self._in_tasks: dict[int, AgentProcess] = {}  # other programs in the folders of tasks
         self._runs: dict[RunId, AgentProcess] = {}
         self._own_limit = held_limit(os.getpid())
+        self._pids: dict[SessionKey, int] = {}  # by which the sessions that are here were known last
+        self._unkept = Signal()
+        self._is_kept = True
+
+    async def run(self) -> None:
+        """Write down who is an agent, for ever, where there are too many to do that with each."""
+        try:
+            while True:
+                await self._unkept.wait(KEEP_EVERY_SECONDS)
+                if not self._is_kept:
+                    self._keep()
+                    await anyio.sleep(KEEP_SOON_SECONDS)
+        finally:
+            if not self._is_kept:
+                self._keep()
+
+    def follow(self, sessions: Sessions) -> None:
+        """Learn of the sessions that come, go or change, from now on."""
+
+        def note(changed: Collection[SessionKey]) -> None:
+            pids: set[int] = set()
+            for key in changed:
+                session = sessions.get(key)
+                pid = session.pid if session is not None and not session.satellite else 0
+                pids |= {pid, self._pids.pop(key, 0)}
+                if pid > 1:
+                    self._pids[key] = pid
+            self._note({pid: sessions.in_process(pid) for pid in pids if pid > 1})
+
+        sessions.observe_sessions(note)
 
     def run_of(self, pid: int) -> str:
         """Return the run that a process belongs to, also after it changed its environment or session; empty: none.
@@ -141,25 +177,49 @@ class AgentProcesses:
 
     def note(self, sessions: Sequence[Session]) -> None:
         """Learn who is here, the last active first."""
+        found: dict[int, list[Session]] = {pid: [] for pid in (*self._here, *self._in_tasks)}
+        for session in sessions:
+            if session.pid > 1 and not session.satellite:
+                found.setdefault(session.pid, []).append(session)
+        self._note(found)
+
+    def _note(self, found: Mapping[int, Sequence[Session]]) -> None:
+        """Learn who is in these processes, the last active first."""
         # Only programs that are known to be agents: what started another MCP client may be an editor with the person's
         # own terminal inside, or a script of theirs. Of several sessions of one process the last active counts.
-        on_this = [session for session in reversed(sessions) if not session.satellite]
-        with_process = [session for session in on_this if session.pid > 1 and session.is_host_process]
-        here = {session.pid: _agent(session) for session in with_process if session.host != GENERIC.name}
-        self._in_tasks = {session.pid: _agent(session) for session in with_process if _is_in_folder(session)}
-        if here == self._here:
+        is_news = False
+        for pid, sessions in found.items():
+            hosts = [each for each in sessions if each.is_host_process]
+            agent = next((_agent(each) for each in hosts if each.host != GENERIC.name), None)
+            is_news |= agent != self._here.get(pid)
+            _put(self._here, pid, agent)
+            _put(self._in_tasks, pid, next((_agent(each) for each in hosts if _is_in_folder(each)), None))
+            if agent is not None:
+                self._before.pop(pid, None)
+        if not is_news:
             return
-        self._here = here
-        self._before = {pid: agent for pid, agent in self._before.items() if pid not in here and agent.is_here}
-        self._keep()
+        self._is_kept = False
+        if len(self._here) > MOST_KEPT_AT_ONCE:
+            self._unkept.ring()
+        else:
+            self._keep()
 
     def _keep(self) -> None:
+        self._is_kept = True
+        self._before = {pid: agent for pid, agent in self._before.items() if agent.is_here}
         try:
             known = [*self._before.values(), *self._here.values(), *self._runs.values()]
             write_private(self._path, json_bytes(known).decode() + "\n")
         except (OSError, HarkenError) as exc:
             # Worth less than the hook that told of it: after a restart they are known again as soon as they speak.
             _log.warning("who is an agent could not be noted: %s", exc)
+
+
+def _put(agents: dict[int, AgentProcess], pid: int, agent: AgentProcess | None) -> None:
+    if agent is None:
+        agents.pop(pid, None)
+    else:
+        agents[pid] = agent
 
 
 def _named_task(wanted: str, above: Sequence[AgentProcess], host: str) -> NamedTask:

@@ -15,7 +15,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -38,6 +39,7 @@ BURST = 20  # hints of one mailbox at once
 _RINGING = b"1\n"
 _AT = "@"  # in the name of a bell, before the satellite that has it
 _SESSION = "session-"
+_NOTHING: tuple[str, frozenset[Mailbox]] = "", frozenset()
 
 
 class WaitingQuery(Protocol):
@@ -65,7 +67,7 @@ class Bells:
         self._lock = threading.Lock()
         self._rings: dict[str, int] = {}  # how often each was rung: silencing must not undo a later ring
         self._ringing: set[str] = set()
-        self._hosts: Mapping[Mailbox, frozenset[str]] = {}
+        self._hosts: dict[Mailbox, frozenset[str]] = {}  # read by the writer, too: changed by single steps
         self._announced: frozenset[str] = frozenset()  # of the transaction that is written now
         self._counts: dict[SessionKey, int] = {}
         self._here: frozenset[SessionKey] = frozenset()
@@ -92,9 +94,12 @@ class Bells:
         for host in announced:
             self.ring(host)
 
-    def listen_for(self, hosts: Mapping[Mailbox, frozenset[str]]) -> None:
+    def listen_for(self, mailbox: Mailbox, hosts: frozenset[str]) -> None:
         """Say which hosts have live sessions that read a mailbox."""
-        self._hosts = hosts
+        if hosts:
+            self._hosts[mailbox] = hosts
+        else:
+            self._hosts.pop(mailbox, None)
 
     def rings(self, host: str) -> int:
         """Return a number that changes whenever a host's bell is rung."""
@@ -196,16 +201,37 @@ class BellRinger:
         self._waiting = waiting
         self._names = frozenset(hosts)  # those with hooks: nobody would hear the bell of another
         self._look = Signal()
-        sessions.observe(self.note_change)
+        self._heard: dict[SessionKey, tuple[str, frozenset[Mailbox]]] = {}  # its bell, and for what it listens to it
+        self._listeners: dict[Mailbox, Counter[str]] = {}  # how many sessions listen to each bell
+        sessions.observe_sessions(self.note_change)
 
-    def note_change(self) -> None:
-        """Look again soon: a session came, went or did something."""
-        hosts: dict[Mailbox, set[str]] = {}
-        for session in self._here():
-            for mailbox in session.reader.mailboxes:
-                hosts.setdefault(mailbox, set()).add(_bell_name(session))
-        self._bells.listen_for({mailbox: frozenset(names) for mailbox, names in hosts.items()})
+    def note_change(self, changed: Collection[SessionKey]) -> None:
+        """Look again soon: sessions came, went or did something."""
+        others: set[Mailbox] = set()
+        for key in changed:
+            session = self._sessions.get(key)
+            is_heard = session is not None and session.host in self._names
+            now = (_bell_name(session), frozenset(session.mailboxes)) if session is not None and is_heard else _NOTHING
+            before = self._heard.pop(key, _NOTHING)
+            if now != _NOTHING:
+                self._heard[key] = now
+            if now != before:
+                self._count(*now, 1)
+                self._count(*before, -1)
+                others |= now[1] | before[1]
+        for mailbox in others:
+            names = frozenset(self._listeners.get(mailbox, ()))
+            self._bells.listen_for(mailbox, names)
         self._look.ring()
+
+    def _count(self, name: str, mailboxes: frozenset[Mailbox], more: int) -> None:
+        for mailbox in mailboxes:
+            counts = self._listeners.setdefault(mailbox, Counter())
+            counts[name] += more
+            if not counts[name]:
+                del counts[name]
+            if not counts:
+                del self._listeners[mailbox]
 
     async def run(self) -> None:
         """Look whenever something changes, for ever."""

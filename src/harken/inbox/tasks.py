@@ -348,7 +348,7 @@ class Tasks:
             await changed.wait()
 
     def _now_running(self) -> frozenset[TaskId]:
-        here = {session.consumer for session in self._inbox.sessions.live()}
+        here = self._inbox.sessions.consumers
         return frozenset(task.id for task in self._book.every() if task.consumer in here)
 
     async def _note_running(self, begun: Collection[TaskId], ended: Collection[TaskId]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -50,6 +51,14 @@ class NamedTaskOf(Protocol):
         `pid` is what it says itself, where the system does not tell who is at the other end.
         """
         ...
+
+
+_Place = tuple[int, str]
+"""A process, and the satellite that it runs on."""
+
+
+def _place(session: Session) -> _Place | None:
+    return (session.pid, session.satellite) if session.pid > 1 else None
 
 
 def _reading(session: Session, reading_of: MailScopeOf) -> MailScope:
@@ -105,8 +114,16 @@ class Sessions:
         self._machine = ""
         self._observers: list[Callable[[], None]] = []
         self._reader_observers: list[Callable[[], None]] = []
+        self._session_observers: list[Callable[[Collection[SessionKey]], None]] = []
         self._readers: dict[SessionKey, Consumer] = {}
+        self._consumers = Counter[Consumer]()
+        self._are_readers_other = False
         self._changed: set[SessionKey] = set()
+        self._news: set[SessionKey] = set()  # what those that are told of single sessions have not heard yet
+        # Where sessions are looked for whenever one comes: looking at all of them would make thousands slow to connect.
+        self._places: dict[SessionKey, _Place] = {}
+        self._in_places: dict[_Place, dict[SessionKey, None]] = {}
+        self._awaited: dict[tuple[str, str], list[Session]] = {}  # by host and connection, before a restart
 
     def observe(self, changed: Callable[[], None]) -> None:
         """Call `changed` whenever a session comes, goes or does something. It must be quick."""
@@ -121,6 +138,10 @@ class Sessions:
         finally:
             self._observers.remove(changed)
 
+    def observe_sessions(self, changed: Callable[[Collection[SessionKey]], None]) -> None:
+        """Call `changed` with the sessions that came, went or did something: all, where it is not known which."""
+        self._session_observers.append(changed)
+
     def observe_readers(self, changed: Callable[[], None]) -> None:
         """Call `changed` whenever a session comes, goes or reads as another consumer. It must be quick."""
         self._reader_observers.append(changed)
@@ -128,10 +149,48 @@ class Sessions:
     def note_change(self, *sessions: SessionKey) -> None:
         """Tell the observers that something happened, to these sessions if they are known."""
         self._changed.update(sessions)
-        readers = {session.key: session.consumer for session in self._live.values()}
-        is_other, self._readers = readers != self._readers, readers
+        self._file(*(sessions or {**self._readers, **self._live}))
+        news, self._news = self._news, set()
+        is_other, self._are_readers_other = self._are_readers_other, False
+        for told in self._session_observers:
+            told(news)
         for changed in (*self._observers, *(self._reader_observers if is_other else ())):
             changed()
+
+    def _file(self, *sessions: SessionKey) -> None:
+        """Know where these sessions are found, and who reads, after they came, went or changed."""
+        self._news.update(sessions)
+        for key in sessions:
+            session = self._live.get(key)
+            self._file_place(key, _place(session) if session is not None else None)
+            self._file_reader(key, session.consumer if session is not None else None)
+
+    def _file_place(self, key: SessionKey, place: _Place | None) -> None:
+        before = self._places.pop(key, None)
+        if place is not None:
+            self._places[key] = place
+        if before == place:
+            return
+        if before is not None:
+            del self._in_places[before][key]
+            if not self._in_places[before]:
+                del self._in_places[before]
+        if place is not None:
+            self._in_places.setdefault(place, {})[key] = None
+
+    def _file_reader(self, key: SessionKey, consumer: Consumer | None) -> None:
+        before = self._readers.pop(key, None)
+        if consumer is not None:
+            self._readers[key] = consumer
+        if before == consumer:
+            return
+        self._are_readers_other = True
+        if consumer is not None:
+            self._consumers[consumer] += 1
+        if before is not None:
+            self._consumers[before] -= 1
+            if not self._consumers[before]:
+                del self._consumers[before]
 
     def take_changed(self) -> Collection[SessionKey]:
         """Return, once, the sessions that came, went or changed."""
@@ -141,6 +200,11 @@ class Sessions:
     def inherit(self, sessions: Collection[Session]) -> None:
         """Take over the sessions that an earlier daemon knew."""
         self._live.update((session.key, session) for session in sessions)
+        still = {place: [each for each in those if self._is_here(each)] for place, those in self._awaited.items()}
+        self._awaited = {place: those for place, those in still.items() if those}
+        for session in sessions:
+            for edge in session.edges:
+                self._awaited.setdefault((session.host, edge), []).append(session)
         self.note_change(*(session.key for session in sessions))
 
     async def probe(self, session: Session, seconds: float) -> None:
@@ -175,7 +239,11 @@ class Sessions:
 
     def _had(self, host: str, edge: str) -> Session | None:
         """Return the session that a connection belonged to before a restart."""
-        return next((each for each in self._live.values() if each.host == host and edge in each.edges), None)
+        had = self._awaited.get((host, edge), ())
+        return next((each for each in had if edge in each.edges and self._is_here(each)), None)
+
+    def _is_here(self, session: Session) -> bool:
+        return self._live.get(session.key) is session
 
     def _met(self, session: Session) -> Session | None:
         """Return the session that hooks of the same process told of before this connection, which has no name, came."""
@@ -193,6 +261,7 @@ class Sessions:
         if known is None:
             session.is_helper = self._is_helper(session, pids)
             self._live[session.key] = session
+            self._file(session.key)
             return session, None
         if not known.is_hooked:
             known.is_helper = self._is_helper(known, pids)
@@ -214,34 +283,40 @@ class Sessions:
             known.note_process(session.pid, session.process_identity)
             known.is_host_process = session.is_host_process
         if not known.is_nameless or session.is_nameless:
+            self._file(known.key)
             return known, None
         former = known.key
         del self._live[former]
         known.be_named(session.key)
         self._live[known.key] = known
         self._changed.update((former, known.key))
+        self._file(former, known.key)
         return known, former
 
     def _known(self, session: Session, pids: Sequence[int]) -> Session | None:
         """Return the live session of the same conversation, else of the same process."""
-        mine = [each for each in self.live() if each.host == session.host and each.satellite == session.satellite]
-        for each in mine:
-            if each.native == session.native != "":
-                return each
-        unnamed = [each for each in mine if not each.native]
-        # An agent that another one started has that one's process above its own: it is not the same session.
-        near = unnamed if session.has_many else [each for each in mine if each.pid == session.pid] + unnamed
+        same = (each for each in self._live.values() if each.native == session.native != "")
+        same = (each for each in same if each.host == session.host and each.satellite == session.satellite)
+        if (known := max(same, key=lambda each: each.last_active, default=None)) is not None:
+            return known
+        return next((known for pid in (session.pid, *pids) if (known := self._known_at(session, pid))), None)
+
+    def _known_at(self, session: Session, pid: int) -> Session | None:
+        """Return the live session of a process that may be of the same conversation."""
+        mine = [each for each in self.in_process(pid, session.satellite) if each.host == session.host]
+        near = [each for each in mine if not each.native]
+        if not session.has_many and pid == session.pid:
+            # An agent that another one started has that one's process above its own: it is not the same session.
+            near = mine + near
         # Of several connections without a name nobody can say which is meant; a call will tell.
-        sure = [s for s in near if not s.has_many or sum(s.pid == other.pid for other in near) == 1]
-        return next((each for pid in (session.pid, *pids) for each in sure if each.pid == pid > 1), None)
+        return next((each for each in near if not each.has_many or len(near) == 1), None)
 
     def _is_helper(self, session: Session, pids: Sequence[int]) -> bool:
         """Whether another agent that is here, and reads the same, has started a session: it does a part of its work."""
         above = pids[pids.index(session.pid) + 1 :] if session.pid in pids else ()
-        here = [each for each in self._live.values() if each.satellite == session.satellite]
-        hosts = [each for each in here if each.is_host_process]
-        others = [each for each in hosts if each.key != session.key and each.pid != session.pid]
-        return any(each.pid > 1 and each.pid in above and each.consumer == session.consumer for each in others)
+        others = (each for pid in above if pid != session.pid for each in self.in_process(pid, session.satellite))
+        hosts = (each for each in others if each.is_host_process and each.key != session.key)
+        return any(each.consumer == session.consumer for each in hosts)
 
     def of_process(self, session: Session) -> Session | None:
         """Return the session of the same process of a host, of several the last active that hooks have told of."""
@@ -249,8 +324,18 @@ class Sessions:
 
     def all_of_process(self, session: Session) -> Sequence[Session]:
         """Return the sessions of the same process of a host, the last active first."""
-        wanted = (session.host, session.pid, session.satellite)
-        return [each for each in self.live() if (each.host, each.pid, each.satellite) == wanted and each.pid > 1]
+        return [each for each in self.in_process(session.pid, session.satellite) if each.host == session.host]
+
+    def in_process(self, pid: int, satellite: str = "") -> Sequence[Session]:
+        """Return the live sessions of a process of this machine, or of a satellite, the last active first."""
+        keys = self._in_places.get((pid, satellite), ())
+        here = [each for key in keys if (each := self._live.get(key)) is not None]
+        return sorted(here, key=lambda session: session.last_active, reverse=True)
+
+    @property
+    def consumers(self) -> Collection[Consumer]:
+        """Whom the live sessions read as."""
+        return self._consumers.keys()
 
     def of_satellite(self, name: str) -> Sequence[Session]:
         """Return the live sessions of a satellite; without a name, those of this machine."""
@@ -266,6 +351,7 @@ class Sessions:
             session.native = native
             self._live[key] = session
             self._changed.update((former, key))
+            self._file(former, key)
             return session, former
         if target is None:
             target = self._live[key] = Session(
