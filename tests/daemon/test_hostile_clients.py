@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import resource
 import socket
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
 import pytest
 from anyio.abc import ByteStream
 
-from harken.daemon.listener import MAX_CONNECTIONS, SPARE_FILES, Listener, most_connections
+from harken.config.home import Home
+from harken.daemon.listener import AGENT_PLACES, SPARE_FILES, Listener, Places, Serve, places_here
 from harken.hosts.hook import Hello
 from harken.processes import Origin
+from harken.setup.doctor import own_health
 from harken.surfaces.wire import LineReader
+from harken.testing.daemon import DaemonProcess
 from tests.loss.rig import CALL_HELLO, Chance, Json, Served, Wire, agent_of, texts, until
 
 MB = 1 << 20
@@ -186,8 +190,38 @@ def test_huge_lines_are_answered_or_cut_off(daemon: Served) -> None:
 
 def test_no_more_connections_than_file_descriptors_are_taken() -> None:
     """A program that leaks connections must not take the person's inbox with it."""
-    taken = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES)
-    assert most_connections() == taken
+    assert places_here().all <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES
+    assert Places.within(1_024).all == 1_024 - SPARE_FILES
+    assert Places.within(100_000).agents == AGENT_PLACES
+    assert min(vars_of(Places.within(10))) > 0
+
+
+def vars_of(places: Places) -> tuple[int, int, int]:
+    """How many places there are of each kind."""
+    return places.agents, places.hooks, places.calls
+
+
+def test_the_person_is_served_and_told_when_agents_have_all_places(home: Path) -> None:
+    """`status` and `doctor` say what is true in just the situation in which people ask them."""
+    command = (sys.executable, "-I", "-m", "harken", "serve", "--detached", "--home", str(home))
+    limited = ("/bin/sh", "-c", 'ulimit -n 160 && exec "$@"', "sh", *command)
+    daemon = DaemonProcess(home, limited).start()
+    try:
+        wires = [Wire(daemon.socket, MCP_HELLO) for _ in range(Places.within(160).agents)]
+        until(lambda: daemon.call("status")["daemon"]["places_problem"], "all places are taken")
+        with Wire(daemon.socket, MCP_HELLO) as late:
+            refused = json.loads(late.line() or b"{}")
+        assert refused["error"]["code"] == "unavailable"
+        assert "places for agents are taken" in refused["error"]["message"]
+        assert daemon.call("send", text="from the person")["state"] == "queued"
+        told = own_health(Home(home))
+        assert [each.is_good for each in told.findings if each.what == "an agent that starts finds a place"] == [False]
+        for wire in wires:
+            wire.sock.close()
+        until(lambda: not daemon.call("status")["daemon"]["places_problem"], "there are places")
+        assert not [each for each in own_health(Home(home)).findings if "finds a place" in each.what]
+    finally:
+        daemon.stop()
 
 
 def test_running_out_of_file_descriptors_is_survived(daemon: Served) -> None:
@@ -267,7 +301,7 @@ async def test_connections_beyond_the_bound_are_told_so(home: Path) -> None:
     """Whoever comes too late gets an answer instead of silence, and a place when one is free."""
     path = home.with_name("socket")
     hello = b'{"harken":1,"kind":"echo","edge":"me"}\n'
-    async with listening(path, Listener({"echo": echo}, max_connections=1)):
+    async with listening(path, Listener({"echo": echo}, places=Places(agents=1, hooks=0, calls=0))):
         with anyio.fail_after(5):
             async with await anyio.connect_unix(path) as first:
                 await first.send(hello)
@@ -275,6 +309,54 @@ async def test_connections_beyond_the_bound_are_told_so(home: Path) -> None:
                 async with await anyio.connect_unix(path) as second:
                     refusal = json.loads(await second.receive())
                     assert refusal["error"]["code"] == "unavailable"
+
+
+@pytest.mark.anyio
+async def test_places_are_kept_for_hooks_and_for_the_persons_calls(home: Path) -> None:
+    """Agents that leak connections must not lock the person out, nor keep mail from the others; theirs are refused."""
+    path = home.with_name("socket")
+    surfaces: dict[str, Serve] = dict.fromkeys(("mcp", "wake", "hook", "call"), echo)
+    listener = Listener(
+        surfaces, places=Places(agents=2, hooks=1, calls=1), is_agent=lambda _origin, hello: hello.cwd == "/agent"
+    )
+    async with listening(path, listener), AsyncExitStack() as open_here:
+
+        async def come(kind: str, cwd: str = "") -> str:
+            stream = await open_here.enter_async_context(await anyio.connect_unix(path))
+            hello = {"harken": 1, "kind": kind, "edge": "served", "cwd": cwd}
+            await stream.send(json.dumps(hello).encode() + b"\n")
+            answer = (await stream.receive()).decode()
+            if answer != "served\n":
+                await stream.aclose()
+            return answer
+
+        with anyio.fail_after(10):
+            assert listener.problem == ""
+            assert [await come("mcp") for _ in range(2)] == ["served\n"] * 2
+            assert "All 2 places" in listener.problem
+            for kind, cwd in (("mcp", ""), ("wake", ""), ("call", "/agent")):
+                error = json.loads(await come(kind, cwd))["error"]
+                assert error["code"] == "unavailable"
+                assert error["message"] == "All 2 places for agents are taken."
+                assert "End some agents" in error["hint"]
+            assert await come("hook") == "served\n"
+            assert json.loads(await come("hook"))["error"]["message"] == "Too many hooks are running."
+            assert await come("call") == "served\n"
+
+
+@pytest.mark.anyio
+async def test_connections_that_say_nothing_take_nobodys_place(home: Path) -> None:
+    """Else any program of the account could keep the person out, ten seconds at a time."""
+    path = home.with_name("socket")
+    listener = Listener({"call": echo}, places=Places(agents=1, hooks=1, calls=1))
+    async with listening(path, listener), AsyncExitStack() as open_here:
+        with anyio.fail_after(10):
+            silent = [await open_here.enter_async_context(await anyio.connect_unix(path)) for _ in range(3)]
+            stream = await open_here.enter_async_context(await anyio.connect_unix(path))
+            await stream.send(b'{"harken":1,"kind":"call","edge":"me"}\n')
+            assert await stream.receive() == b"me\n"
+            with pytest.raises(anyio.EndOfStream):
+                await silent[0].receive()
 
 
 @pytest.mark.anyio

@@ -54,6 +54,7 @@ def _show_yours(screen: Screen, found: Result) -> None:
     for name, label in (
         ("store_problem", "Nothing can be stored"),
         ("port_problem", "Port"),
+        ("places_problem", "Agents"),
         ("journal_problem", "Journal"),
     ):
         if daemon.get(name):

@@ -379,6 +379,10 @@ class Callers:
             return self._marked(marks, "")
         return Caller(role=Role.OWNER)
 
+    def is_agent(self, origin: Origin, hello: Hello) -> bool:
+        """Whether not the person is at the other end of a connection."""
+        return self.find(origin, hello).role is not Role.OWNER
+
     def is_socket_of_agent(self, inode: int) -> bool:
         """Whether an agent, or what one has started, holds a socket or hides what it holds; raises `OSError`."""
         if sys.platform != "linux":

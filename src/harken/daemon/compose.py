@@ -10,7 +10,7 @@ import logging
 import os
 import secrets
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -38,7 +38,7 @@ from harken.daemon.confirmations import Confirmations
 from harken.daemon.escalation_wiring import HaltNotices, YourTraces, escalation, halt_notices
 from harken.daemon.hosting import HostedAgents
 from harken.daemon.leadership import ALONE, Leader, Leadership
-from harken.daemon.listener import Listener, Ownership, announce, most_connections, open_endpoint
+from harken.daemon.listener import CALL, HOOK, Listener, Ownership, announce, open_endpoint, places_here
 from harken.daemon.metrics import EventCounters, Metrics
 from harken.daemon.neighbours import Neighbours
 from harken.daemon.rule_wiring import RuleWiring, join
@@ -179,6 +179,7 @@ class Daemon:
     desktop: Desktop = field(default_factory=lambda: Desktop(os.environ))
     url: str = ""
     port_problem: str = ""
+    places_problem: Callable[[], str] = str
     supervisor: Supervisor | None = None
     public: PublicListener | None = None
     machines: Machines | None = None
@@ -263,6 +264,7 @@ class Daemon:
             "version": __version__,
             "url": self.url,
             "port_problem": self.port_problem,
+            "places_problem": self.places_problem(),
             "public_url": self.public.url if self.public else "",
             "hooks_url": self.source_set.doors.url,
             "hooks_public_url": self.source_set.settings.hooks.public_url,
@@ -529,13 +531,19 @@ async def _serve(daemon: Daemon) -> None:
             _start_loops(daemon, supervisor)
             surfaces = {
                 "mcp": daemon.serve_mcp,
-                "call": daemon.serve_call,
-                "hook": daemon.wiring.serve_hook,
+                CALL: daemon.serve_call,
+                HOOK: daemon.wiring.serve_hook,
                 "wake": daemon.wiring.serve_wake,
                 "acp": daemon.hosting.serve_editor,
             }
-            most = most_connections()
-            listener = Listener(surfaces, endpoint.token, max_connections=most, find_run=agents.run_of)
+            listener = Listener(
+                surfaces,
+                endpoint.token,
+                places=places_here(),
+                find_run=agents.run_of,
+                is_agent=daemon.callers.is_agent,
+            )
+            daemon.places_problem = lambda: listener.problem
             # Accepting fails while the process has no file descriptors left.
             supervisor.start("socket", partial(endpoint.listener.serve, listener.handle))
             _let_machines_in(daemon, listener, supervisor)

@@ -13,10 +13,10 @@ import secrets
 import signal
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import anyio
 import msgspec
@@ -41,9 +41,12 @@ _log = logging.getLogger("harken.socket")
 
 PROTOCOL = 1
 HELLO_SECONDS = 10.0
-MAX_CONNECTIONS = 2_000
+AGENT_PLACES = 2_000
+KEPT_PLACES = 100  # for hooks, and as many for the person's calls
 # For the database, the journal, HTTP and whoever is being refused.
 SPARE_FILES = 100
+WANTED_FILES = 4_096
+CALL, HOOK = "call", "hook"
 
 
 class HelloLine(msgspec.Struct):
@@ -70,16 +73,50 @@ class HelloLine(msgspec.Struct):
     once: bool = False
 
 
+END_SOME: Final = "End some agents, or try again. How many there are: harken status"
 Serve = Callable[[ByteStream, LineReader, Hello, Origin], Awaitable[None]]
 """Serves a connection; the last argument says which process is at its other end."""
 
 
-def most_connections() -> int:
-    """Return how many connections this process can serve without running out of file descriptors."""
+@dataclass(frozen=True, slots=True)
+class Places:
+    """How many connections may be open: for anybody, and more of them for hooks and for the person's calls."""
+
+    agents: int = AGENT_PLACES
+    hooks: int = KEPT_PLACES
+    calls: int = KEPT_PLACES
+
+    @property
+    def all(self) -> int:
+        """How many there are together."""
+        return self.agents + self.hooks + self.calls
+
+    @classmethod
+    def within(cls, files: int) -> Self:
+        """Return those of a process that may have so many files open."""
+        most = max(3, min(cls().all, files - SPARE_FILES))
+        kept = max(1, min(KEPT_PLACES, most // 10))
+        return cls(agents=most - 2 * kept, hooks=kept, calls=kept)
+
+
+def places_here() -> Places:
+    """Return the places of this process, which claims the files that it needs for them, as far as it may."""
     if sys.platform == "win32":  # pragma: no cover - has no such limit
-        return MAX_CONNECTIONS
-    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft - SPARE_FILES))
+        return Places()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return Places()
+    wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(WANTED_FILES, hard)
+    if soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    return Places.within(soft)
+
+
+def _unknown(_origin: Origin, _hello: Hello) -> bool:
+    """It is not known to be an agent."""
+    return False
 
 
 class Listener:
@@ -91,17 +128,27 @@ class Listener:
         token: str = "",
         *,
         hello_seconds: float = HELLO_SECONDS,
-        max_connections: int = MAX_CONNECTIONS,
+        places: Places | None = None,
         find_run: Callable[[int], str] = run_of,
+        is_agent: Callable[[Origin, Hello], bool] = _unknown,
         refusal: Callable[[], HarkenError] | None = None,
     ) -> None:
         self._surfaces = surfaces
         self._token = token
         self._hello_seconds = hello_seconds
-        self._max_connections = max_connections
+        self._places = places or Places()
         self._find_run = find_run
+        self._is_agent = is_agent  # says of a call whether it is an agent's
         self._refusal = refusal  # why nothing can be served
         self._open = 0
+        self._silent: dict[anyio.CancelScope, None] = {}  # which have not said what they want, the oldest first
+
+    @property
+    def problem(self) -> str:
+        """Why agents are refused now, in words; empty: they are not."""
+        if self._open < self._places.agents:
+            return ""
+        return f"All {self._places.agents:,} places for agents are taken: one that connects now is refused."
 
     async def handle(self, stream: SocketStream) -> None:
         """Serve one connection to its end; a fault in it ends only this one."""
@@ -115,8 +162,8 @@ class Listener:
     async def _serve(self, stream: SocketStream) -> None:
         try:
             peer = check_user(stream)
-            if self._open > self._max_connections:
-                raise Unavailable("Too many connections are open.", "Close some agents, or try again.")
+            if self._open > self._places.all and not self._end_a_silent_one():
+                raise Unavailable("Too many connections are open.", END_SOME)
             lines = LineReader(stream)
             line = await self._hello(lines)
             if line is None:
@@ -125,10 +172,31 @@ class Listener:
             if line.kind != "call" and self._find_run(peer):
                 # What a run says would pass for an agent's word, and it would take mail that is for others.
                 raise Forbidden("A run has no session of its own.", "Its prompt has what it needs.")
+            hello, origin = _as_hello(line), LocalOrigin(peer)
+            self._check_place(line.kind, hello, origin)
         except HarkenError as exc:
             await refuse(stream, exc)
             return
-        await serve(stream, lines, _as_hello(line), LocalOrigin(peer))
+        await serve(stream, lines, hello, origin)
+
+    def _check_place(self, kind: str, hello: Hello, origin: Origin) -> None:
+        """Refuse a connection for which there is no place: agents first, the person last."""
+        if self._open <= self._places.agents:
+            return
+        if kind == HOOK:
+            if self._open > self._places.agents + self._places.hooks:
+                raise Unavailable("Too many hooks are running.", END_SOME)
+        elif kind != CALL or self._is_agent(origin, hello):
+            raise Unavailable(f"All {self._places.agents:,} places for agents are taken.", END_SOME)
+
+    def _end_a_silent_one(self) -> bool:
+        """End the connection that has waited longest without saying what it wants; return whether there is one."""
+        scope = next(iter(self._silent), None)
+        if scope is None:
+            return False
+        del self._silent[scope]
+        scope.cancel()
+        return True
 
     async def handle_distant(self, stream: ByteStream, origin: Origin, *, is_in_run: bool) -> None:
         """Serve a connection of a satellite, which has checked the account at its other end."""
@@ -150,8 +218,12 @@ class Listener:
     async def _hello(self, lines: LineReader) -> HelloLine | None:
         data: bytes | None = None
         try:
-            with anyio.move_on_after(self._hello_seconds):
-                data = await lines.read()
+            with anyio.move_on_after(self._hello_seconds) as scope:
+                self._silent[scope] = None
+                try:
+                    data = await lines.read()
+                finally:
+                    self._silent.pop(scope, None)
         except LineTooLong:
             data = None
         if data is None:

@@ -147,6 +147,9 @@ def own_health(home: Home) -> OwnHealth:
             status = daemon.ask_within(ASK_SECONDS, "status")
             facts["daemon"] = status["daemon"]
             findings += _rules_for_approvals(status)
+            if problem := facts["daemon"].get("places_problem"):  # an older daemon does not say
+                hint = f"{problem} End some that you do not need."
+                findings.append(CheckFinding(what="an agent that starts finds a place", is_good=False, hint=hint))
             surfaces = _evidence(daemon)
             approvals = _approvals(daemon)
             if record is not None:

@@ -38,7 +38,7 @@ from harken.config.satellite import LINK_PATH, JoinRecord, machine_id
 from harken.config.settings import Settings
 from harken.control.client import as_error
 from harken.daemon.callers import OriginFacts, ProcessFacts, ancestors, environment_of, held_limit, run_of
-from harken.daemon.listener import Listener, Ownership, announce, as_line, most_connections, open_endpoint, refuse
+from harken.daemon.listener import Listener, Ownership, announce, as_line, open_endpoint, places_here, refuse
 from harken.daemon.satellites.link import BrokenProtocol, SatelliteLink
 from harken.daemon.session_wiring import evidence_of, proven_by, still_asks
 from harken.daemon.supervisor import Supervisor
@@ -92,7 +92,7 @@ async def serve(home: Home, settings: Settings, record: JoinRecord) -> None:
             supervisor = Supervisor(tasks)
             own = Ownership(home.lock_file, *endpoint.files)
             surfaces = {kind: partial(satellite.carry, kind) for kind in ("mcp", "call", "hook", "wake")}
-            listener = Listener(surfaces, endpoint.token, max_connections=most_connections(), find_run=satellite.run_of)
+            listener = Listener(surfaces, endpoint.token, places=places_here(), find_run=satellite.run_of)
             supervisor.start("socket", partial(endpoint.listener.serve, listener.handle))
             supervisor.start("link", satellite.run)
             with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
