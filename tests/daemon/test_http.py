@@ -6,13 +6,43 @@ import http.client
 import json
 import resource
 import socket
-from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from harken.surfaces.web.page_sessions import TICKET_HEADER
 from tests.loss.rig import WAIT_SECONDS, Json, Served, texts, until
+
+
+class WholeConnection(http.client.HTTPConnection):
+    """Sends a request in one piece, as programs with little to say do; the usual one sends head and body apart."""
+
+    between: Callable[[], object] | None = None  # done after the head was sent: then the daemon has read that alone
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address, timeout=WAIT_SECONDS)
+        self._pieces: list[bytes] = []
+
+    def send(self, data: object) -> None:
+        """Keep a part of the request."""
+        assert isinstance(data, bytes)
+        self._pieces.append(data)
+
+    def getresponse(self) -> http.client.HTTPResponse:
+        """Send the request, and wait for the answer."""
+        (head, *rest), self._pieces = self._pieces, []
+        if self.between is None:
+            super().send(b"".join([head, *rest]))
+        else:
+            super().send(head)
+            self.between()
+            # A request that is refused by its head may be over by now.
+            with suppress(ConnectionError):
+                super().send(b"".join(rest))
+        return super().getresponse()
 
 
 class Http:
@@ -27,11 +57,15 @@ class Http:
         """A new connection."""
         return http.client.HTTPConnection(self.address, timeout=WAIT_SECONDS)
 
+    def whole(self) -> WholeConnection:
+        """A new connection on which a request comes as a whole."""
+        return WholeConnection(self.address)
+
     def ask(
         self, path: str, body: bytes | None = b"{}", headers: Mapping[str, str] | None = None
     ) -> tuple[int, Json, Mapping[str, str]]:
         """Return status, JSON and headers of an answer; with the token unless headers are given."""
-        with closing(self.connection()) as connection:
+        with closing(self.whole()) as connection:
             given = headers if headers is not None else {"Authorization": f"Bearer {self.token}"}
             connection.request("GET" if body is None else "POST", path, body, dict(given))
             answer = connection.getresponse()
@@ -97,6 +131,59 @@ def refused_offset(web: Http, message: str, offset: int) -> int:
     status, body, _ = web.ask("/api/read", json.dumps({"ref": message, "offset": offset}).encode())
     assert body["error"]["message"] == f"The text of {message} has 13 characters."
     return status
+
+
+def test_a_request_is_answered_alike_however_it_comes(web: Http) -> None:
+    """One that is whole takes a shorter way through the daemon: no check and no header may be lost on it."""
+    known = {"Authorization": f"Bearer {web.token}"}
+    host = {"Host": "evil.example"}
+    port = web.address.rpartition(":")[2]
+    requests: list[tuple[str, bytes, dict[str, str]]] = [
+        ("/api/list", b"{}", known),
+        ("/api/list", b"", known),
+        ("/api/%6cist", b"{}", known),
+        ("/api/list?x=1", b"{}", known),
+        ("/api/list/", b"{}", known),
+        ("/api//list", b"{}", known),
+        ("/api/nonsense", b"{}", known),
+        ("/api/wait", b'{"timeout_s": 0}', known),
+        ("/api/wait", b'{"timeout_s": "x"}', known),
+        ("/api/send", b"{", known),
+        ("/api/send", b"[]", known),
+        ("/api/send", b'{"text": 7}', known),
+        ("/api/read", b'{"ref": "m-none"}', known),
+        ("/api/list", b"{}", {}),
+        ("/api/list", b"{}", {"Authorization": "Bearer wrong"}),
+        ("/api/list", b"{}", known | host),
+        ("/api/list", b"{}", known | {"Origin": "https://evil.example"}),
+        ("/api/list", b"{}", known | {"Origin": f"http://127.0.0.1:{port}"}),
+        ("/api/list", b"{}", known | {"Service-Worker": "script"}),
+        ("/api/list", b"{}", known | {"Connection": "close"}),
+        ("/api/send", b" " * (2 << 20), known),
+    ]
+    for path, body, headers in requests:
+        answers: list[tuple[int, bytes, list[tuple[str, str]]]] = []
+        for is_whole in (True, False):
+            with closing(web.whole()) as connection:
+                if not is_whole:
+                    connection.between = partial(web.ask, "/healthz", None, {})
+                connection.request("POST", path, body, headers)
+                answer = connection.getresponse()
+                named = sorted(
+                    (name.lower(), value) for name, value in answer.getheaders() if name.lower() != TICKET_HEADER
+                )
+                answers.append((answer.status, answer.read(), named))
+        assert answers[0] == answers[1], (path, headers)
+
+
+def test_a_header_that_is_sent_twice_is_refused_however_it_comes(web: Http) -> None:
+    """Who stands before the daemon may have looked at the other one."""
+    host, port = web.address.split(":")
+    head = f"POST /api/list HTTP/1.1\r\nHost: {web.address}\r\nAuthorization: Bearer {web.token}\r\n"
+    for twice in ("Authorization: Bearer other", f"Host: {web.address}", "Content-Length: 2"):
+        with socket.create_connection((host, int(port)), WAIT_SECONDS) as stream:
+            stream.sendall(f"{head}Content-Length: 2\r\n{twice}\r\n\r\n{{}}".encode())
+            assert stream.recv(65_536).split()[1] in (b"400", b"403")
 
 
 def test_without_the_token_nothing_is_served(web: Http) -> None:

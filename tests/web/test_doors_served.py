@@ -13,6 +13,7 @@ import anyio.abc
 import pytest
 
 from harken.daemon import http
+from harken.errors import Unavailable
 from harken.model import Draft
 from harken.sources.source import Accept, DoorAnswer, PostedRequest
 from harken.surfaces.doors import create_doors
@@ -31,6 +32,10 @@ class Echoing:
 
     async def take(self, posted: PostedRequest, accept: Accept) -> DoorAnswer:
         """Say it."""
+        if self.path == "/hooks/full":
+            raise Unavailable("The disk is full.", "Free some space.", retry_after=7.0)
+        if self.path == "/hooks/faulty":
+            raise ZeroDivisionError
         await accept([])
         return DoorAnswer(status=200, body=posted.body)
 
@@ -44,7 +49,8 @@ async def accept(_drafts: Sequence[Draft]) -> Sequence[bool]:
 async def served(folder: Path, body_seconds: float) -> AsyncIterator[anyio.abc.SocketStream]:
     """Serve the door, and connect to it."""
     sock: socket = http.bind("127.0.0.1", 0, folder / "port", "port")
-    server = http.make_server(create_doors([Echoing()], accept, body_seconds=body_seconds))
+    doors = [Echoing(f"/hooks/{name}") for name in ("ci", "full", "faulty")]
+    server = http.make_server(create_doors(doors, accept, body_seconds=body_seconds))
     with anyio.fail_after(WAIT_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: server.serve(sockets=[sock]))
@@ -103,6 +109,33 @@ async def test_posts_that_come_together_are_answered_in_order(tmp_path: Path) ->
         while data.count(b"\r\n\r\n") < 2 or not data.endswith(b"again"):
             data += await stream.receive()
     assert [part[:5] for part in data.split(b"\r\n\r\n")[1:]] == [b"first", b"again"]
+
+
+@pytest.mark.parametrize(
+    ("post", "status"),
+    [
+        (HEAD + b"first", 200),
+        (HEAD.replace(b"/hooks/ci", b"/hooks/no") + b"first", 404),
+        (HEAD.replace(b"POST", b"PUT") + b"first", 405),
+        (HEAD.replace(b"length: 5", b"length: 101") + b"x" * 101, 413),
+        (HEAD.replace(b"host:", b"upgrade: h2c\r\nconnection: upgrade\r\nhost:") + b"first", 400),
+        (HEAD.replace(b"/hooks/ci", b"/hooks/full") + b"first", 503),
+        (HEAD.replace(b"/hooks/ci", b"/hooks/faulty") + b"first", 500),
+    ],
+)
+async def test_post_is_answered_alike_whether_it_is_whole_or_in_parts(tmp_path: Path, post: bytes, status: int) -> None:
+    """One that is whole takes a shorter way: no check, and no header of an answer, may be lost on it."""
+    heads: list[frozenset[bytes]] = []
+    for parts in ((post,), (post[:-3], post[-3:])):
+        async with served(tmp_path, WAIT_SECONDS) as stream:
+            for part in parts:
+                await stream.send(part)
+                await anyio.wait_all_tasks_blocked()
+            head, _, _ = (await stream.receive()).partition(b"\r\n\r\n")
+            lines = head.lower().split(b"\r\n")
+            heads.append(frozenset(lines) - {b"connection: close"})
+            assert int(lines[0].split()[1]) == status
+    assert heads[0] == heads[1]
 
 
 async def test_connection_is_closed_after_the_answer_when_that_was_asked(tmp_path: Path) -> None:

@@ -352,7 +352,8 @@ class Daemon:
 
     def http_context(self, caller: Caller) -> CallContext:
         """Return what a verb needs, for one request by HTTP."""
-        return self.call_context(caller, SessionKey(f"{upkeep.HTTP}{secrets.token_hex(8)}"), secrets.token_hex(8))
+        session = SessionKey(f"{upkeep.HTTP}{secrets.token_hex(8)}")
+        return self.call_context(caller, session, session)
 
     def agent_services(self) -> AgentServices:
         """Return what serves agents."""

@@ -11,22 +11,27 @@ import socket
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
-from typing import Final, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, cast
 
 import psutil
 import uvicorn
-from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import ASGIApp, Scope
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from harken.config.home import Home, disk_error, write_private
 from harken.daemon.callers import CONNECTION
 from harken.errors import UserError
 from harken.surfaces.doors import WHOLE_BODY
-from harken.surfaces.wire import ASKED_AT, CARRIER
+from harken.surfaces.wire import ASKED_AT, CARRIER, Answering, WholeAnswer, WholeRequests
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
 
 if sys.platform != "win32":
     import fcntl
@@ -48,6 +53,9 @@ MAX_HEAD_BYTES = 64 * 1024
 SEND_BUFFER_BYTES = 128 * 1024
 _BYTES_ACKED: Final = 120  # where it is in the kernel's struct tcp_info
 _TCP_INFO_BYTES: Final = 128
+_STATUS_LINES: Final[Mapping[int, bytes]] = MappingProxyType(
+    {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
+)
 MAX_FRAME_BYTES = 1 << 20  # of a web socket's message
 SIGN_SECONDS = 10.0  # between two signs of life on a web socket
 SILENT_SECONDS = 20.0  # how long the other side of a web socket has for its own: a machine may be very busy
@@ -97,6 +105,9 @@ class BoundedProtocol(HttpToolsProtocol):
     _accepted_at: float | None = None  # before the handshake, while nothing was asked
     _ready_at = 0.0
     is_over = False
+    _whole: WholeRequests | None = None
+    _is_fed = False  # bytes are parsed now
+    _unbegun: tuple[RequestResponseCycle, ASGI3Application] | None = None  # whose rest may be among those bytes
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # narrowed by uvicorn
         """Take a connection, or end it at once."""
@@ -105,6 +116,8 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         super().connection_made(transport)
         self._ready_at = time.monotonic()
+        app: object = self.app
+        self._whole = app if isinstance(app, WholeRequests) else None
         self._noted: dict[object, object] = {}  # of this connection, by whoever serves it
         self.loop.call_later(FIRST_REQUEST_SECONDS, self._end_idle)
 
@@ -131,7 +144,10 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._unseen_bytes += len(data)
         idle = self.timeout_keep_alive_task
+        self._is_fed = True
         super().data_received(data)
+        self._is_fed = False
+        self._begin()
         if idle is not None and self in self.connections and not self._is_in_head and self.cycle.response_complete:
             # Empty lines are no request: they keep no connection.
             self._end_at(idle.when())
@@ -198,6 +214,49 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._head_bytes <= MAX_HEAD_BYTES:
             self.scope["extensions"] = {**self.scope["extensions"], WHOLE_BODY: {}}
             super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Begin to answer; a request of which more is about to be parsed waits for that."""
+        self._unbegun = cycle, app
+        if not self._is_fed:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Answer a request that is here as a whole in one step, where the application does that; others as usual."""
+        if self._unbegun is None:
+            return
+        (cycle, app), self._unbegun = self._unbegun, None
+        is_whole = not cycle.more_body and not cycle.waiting_for_100_continue
+        begun = self._whole.begin(cast("Scope", cycle.scope), bytes(cycle.body)) if self._whole and is_whole else None
+        super()._start_asgi_task(cycle, app if begun is None else self._in_one_step(cycle, begun))
+
+    def _in_one_step(self, cycle: RequestResponseCycle, answering: Answering) -> ASGI3Application:
+        """Return what answers a request so; its faults are told as those of any application."""
+
+        async def answer(_scope: object, _receive: object, _send: object) -> None:
+            whole = await answering()
+            if cycle.flow.write_paused and not cycle.disconnected:
+                await cycle.flow.drain()
+            if not cycle.disconnected:
+                self._write(cycle, whole)
+
+        return answer
+
+    def _write(self, cycle: RequestResponseCycle, whole: WholeAnswer) -> None:
+        lines = [b"%b: %b\r\n" % header for header in whole.headers]
+        if not cycle.keep_alive:
+            lines.append(b"connection: close\r\n")
+        head = b"".join(lines)
+        if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines):
+            raise ValueError("a header has more than one line")
+        length = b"content-length: %d\r\n\r\n" % len(whole.body)
+        cycle.response_started = True
+        self.transport.write(b"".join((_STATUS_LINES[whole.status], head, length, whole.body)))
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
 
     def forget_request(self) -> None:
         """The request is over for this protocol: another one has the connection now."""

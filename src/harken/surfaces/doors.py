@@ -3,7 +3,7 @@
 It stands on a listener of its own, so that a tunnel or a reverse proxy can show it to the world while the page and the
 API stay private. Nothing here trusts the request: its size, its time and how many there are at once are bounded before
 a door looks at it. What a door says becomes a short answer that tells nothing about the daemon. Plain ASGI, because it
-is the one place where requests come by the thousand.
+is the one place where requests come by the thousand; one that is here as a whole is answered in one step.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -20,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from harken.errors import Forbidden, HarkenError, Unavailable
 from harken.memory import json_bytes
 from harken.sources.source import Accept, Door, DoorAnswer, PostedRequest
+from harken.surfaces.wire import Answering, WholeAnswer
 
 _log = logging.getLogger("harken.doors")
 
@@ -80,7 +82,14 @@ class DoorsApp:
         if scope["type"] != "http":
             return
         try:
-            answer = await self._ask(self._door(scope), scope, receive)
+            door = self._door(scope)
+            headers = _headers(door, scope)
+            if WHOLE_BODY in scope.get("extensions", ()):
+                # A time-out costs more than all else here, and this one could not come.
+                body = await self._body(receive, door.max_bytes)
+            else:
+                body = await self._body_in_time(receive, door.max_bytes)
+            answer = await self._ask(door, scope, headers, body)
         except _NotTakenError as reason:
             if reason.answer.status == TOO_LARGE and not _is_asking_first(scope):
                 await self._discard(receive)
@@ -90,6 +99,22 @@ class DoorsApp:
         else:
             await _send(send, answer, ())
 
+    def begin(self, scope: Scope, body: bytes) -> Answering | None:
+        """Return what answers a request that is here as a whole."""
+        return partial(self._answer, scope, body) if scope["type"] == "http" else None
+
+    async def _answer(self, scope: Scope, body: bytes) -> WholeAnswer:
+        try:
+            door = self._door(scope)
+            headers = _headers(door, scope)
+            if len(body) > door.max_bytes:
+                raise _too_large(door.max_bytes)
+            if self._held + len(body) > MAX_HELD:
+                raise _too_much()
+            return _whole(await self._ask(door, scope, headers, body), ())
+        except _NotTakenError as reason:
+            return _whole(reason.answer, reason.headers)
+
     def _door(self, scope: Scope) -> Door:
         door = self._doors.get(scope["path"])
         if door is None:
@@ -98,23 +123,7 @@ class DoorsApp:
             raise _NotTakenError(NOT_ALLOWED, "Only POST is taken here.", (b"allow", POST.encode()))
         return door
 
-    async def _ask(self, door: Door, scope: Scope, receive: Receive) -> DoorAnswer:
-        headers: dict[str, str] = {}
-        for raw_name, value in scope["headers"]:
-            name = raw_name.decode("latin-1")
-            # Of two that disagree the one that was checked might not be the one that is used.
-            headers[name] = "" if name in headers else value.decode("latin-1")
-        length = headers.get("content-length", "")
-        if length and not (length.isdecimal() and int(length[:20]) <= door.max_bytes):
-            raise _NotTakenError(TOO_LARGE, f"The body is too large. At most {door.max_bytes} bytes are taken.")
-        if "upgrade" in headers:
-            # The server leaves out the body of such a request.
-            raise _NotTakenError(NOT_PLAIN, "Only plain HTTP/1.1 is taken here, without an Upgrade header.")
-        if WHOLE_BODY in scope.get("extensions", ()):
-            # A time-out costs more than all else here, and this one could not come.
-            body = await self._body(receive, door.max_bytes)
-        else:
-            body = await self._body_in_time(receive, door.max_bytes)
+    async def _ask(self, door: Door, scope: Scope, headers: Mapping[str, str], body: bytes) -> DoorAnswer:
         # Only now: whoever is slow to say something takes nobody's place.
         path = door.path
         if self._inside[path] >= MAX_AT_ONCE:
@@ -174,13 +183,37 @@ class DoorsApp:
                 size += len(parts[-1])
                 self._held += len(parts[-1])
                 if size > most:
-                    raise _NotTakenError(TOO_LARGE, f"The body is too large. At most {most} bytes are taken.")
+                    raise _too_large(most)
                 if self._held > MAX_HELD:
-                    raise _NotTakenError(TOO_MANY, "Too much at once. Try again soon.", _after(BUSY_SECONDS))
+                    raise _too_much()
                 if not message.get("more_body"):
                     return parts[0] if len(parts) == 1 else b"".join(parts)
         finally:
             self._held -= size
+
+
+def _headers(door: Door, scope: Scope) -> Mapping[str, str]:
+    """Return the headers of a request, once they say that it may be taken."""
+    headers: dict[str, str] = {}
+    for raw_name, value in scope["headers"]:
+        name = raw_name.decode("latin-1")
+        # Of two that disagree the one that was checked might not be the one that is used.
+        headers[name] = "" if name in headers else value.decode("latin-1")
+    length = headers.get("content-length", "")
+    if length and not (length.isdecimal() and int(length[:20]) <= door.max_bytes):
+        raise _too_large(door.max_bytes)
+    if "upgrade" in headers:
+        # The server leaves out the body of such a request.
+        raise _NotTakenError(NOT_PLAIN, "Only plain HTTP/1.1 is taken here, without an Upgrade header.")
+    return headers
+
+
+def _too_large(most: int) -> _NotTakenError:
+    return _NotTakenError(TOO_LARGE, f"The body is too large. At most {most} bytes are taken.")
+
+
+def _too_much() -> _NotTakenError:
+    return _NotTakenError(TOO_MANY, "Too much at once. Try again soon.", _after(BUSY_SECONDS))
 
 
 def _is_asking_first(scope: Scope) -> bool:
@@ -198,6 +231,11 @@ def _said(status: int, says: str) -> DoorAnswer:
 
 def _after(seconds: int) -> tuple[bytes, bytes]:
     return b"retry-after", str(max(1, seconds)).encode()
+
+
+def _whole(answer: DoorAnswer, headers: Sequence[tuple[bytes, bytes]]) -> WholeAnswer:
+    fixed = (b"content-type", answer.media_type.encode()), (b"x-content-type-options", b"nosniff")
+    return WholeAnswer(answer.status, (*fixed, *headers), answer.body)
 
 
 async def _send(send: Send, answer: DoorAnswer, headers: Sequence[tuple[bytes, bytes]]) -> None:

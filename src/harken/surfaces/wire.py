@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import anyio
 from anyio.abc import ByteReceiveStream
 
 from harken.budget import MAX_LINE
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
 
 CHUNK = 65_536
 HOLDER: Final = "harken.holder"
@@ -48,6 +53,30 @@ class HttpCarrier(Protocol):
 
     def sent(self) -> SentAnswer:
         """Return what stands for all that was written until now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WholeAnswer:
+    """All of an answer to an HTTP request; the length of its body is not among the headers."""
+
+    status: int
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes
+
+
+Answering = Callable[[], Awaitable[WholeAnswer]]
+
+
+@runtime_checkable
+class WholeRequests(Protocol):
+    """An ASGI application that answers some requests in one step where all of them is here: those of programs.
+
+    It answers them as it would by the steps of ASGI, which cost more than what most of them ask for.
+    """
+
+    def begin(self, scope: Scope, body: bytes) -> Answering | None:
+        """Return what answers a request; None where that is left to the steps of ASGI."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The HTTP application: probes, the verbs, the stream of events, signing in, and the page, behind one guard.
 
 A verb is `POST /api/<verb>` with its arguments as a JSON object. What it does is in `verbs/`; who may call is decided
-before, in `guard.py`.
+before, in `guard.py`. A call that is here as a whole is answered in one step (`VerbCalls`), the others by their route.
 
 `GET /events` is the ticker as server-sent events, for the page and for programs. `id` is the number of the journal's
 event, given with the last of what that event became: a client that comes back with it (`Last-Event-ID`, or `?after=`)
@@ -31,13 +31,15 @@ from harken.errors import HarkenError, NotFound, UserError
 from harken.inbox.ticker import NAMES, RESET, Follower, Ticker, TickerStep
 from harken.memory import json_bytes, out_of_memory
 from harken.surfaces.web.context import WebContext
-from harken.surfaces.web.guard import IS_OPEN, ClientCheck, HttpGuard, too_large
+from harken.surfaces.web.guard import IS_OPEN, ClientCheck, HttpGuard, dressed, too_large
 from harken.surfaces.web.shell import TOO_LARGE, PageShell, error_answer, json_answer, static_files, wants_page
 from harken.surfaces.web.signin import entry_routes
-from harken.verbs.table import LONG_VERBS, call
+from harken.surfaces.wire import Answering, WholeAnswer
+from harken.verbs.table import LONG_VERBS, VERBS, call
 from harken.verbs.verb import CallContext
 
-NOT_FOUND = 404
+OK, NOT_FOUND = 200, 404
+_JSON_HEADERS: Final = dressed((b"content-type", b"application/json"))
 
 
 def create_app(
@@ -61,6 +63,7 @@ def create_app(
         sign_ins=context.sign_ins,
         shell=shell,
         refuse_client=refuse_client,
+        calls=VerbCalls(context.call_context),
     )
 
 
@@ -152,6 +155,33 @@ def api_routes(call_context: Callable[[Request], CallContext]) -> list[Route]:
     return [Route("/api/{verb}", partial(_verb, call_context), methods=["POST"])]
 
 
+class VerbCalls:
+    """Answers calls of verbs that are here as a whole; a wait, which its client may give up, is left to the routes."""
+
+    def __init__(self, call_context: Callable[[], CallContext]) -> None:
+        self._call_context = call_context
+        self._names = frozenset(verb.name for verb in VERBS) - LONG_VERBS
+
+    def begin(self, scope: Scope, body: bytes) -> Answering | None:
+        """Return what answers a call, if it is one."""
+        folder, _, name = scope["path"].rpartition("/")
+        return partial(self._answer, name, body) if folder == "/api" and name in self._names else None
+
+    async def _answer(self, name: str, body: bytes) -> WholeAnswer:
+        try:
+            result = await call(self._call_context(), name, _decoded(body))
+            return WholeAnswer(OK, _JSON_HEADERS, json_bytes(result))
+        except HarkenError as exc:
+            return _whole(error_answer(exc))
+        except MemoryError:
+            return _whole(error_answer(out_of_memory()))
+
+
+def _whole(answer: Response) -> WholeAnswer:
+    headers = [header for header in answer.raw_headers if header[0] != b"content-length"]
+    return WholeAnswer(answer.status_code, dressed(*headers), bytes(answer.body))
+
+
 async def _verb(call_context: Callable[[Request], CallContext], request: Request) -> Response:
     try:
         arguments = await _arguments(request)
@@ -192,7 +222,10 @@ async def _until_gone(request: Request, context: CallContext, verb: str, argumen
 
 
 async def _arguments(request: Request) -> object:
-    data = await request.body()
+    return _decoded(await request.body())
+
+
+def _decoded(data: bytes) -> object:
     try:
         arguments: object = msgspec.json.decode(data or b"{}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:

@@ -29,6 +29,7 @@ from harken.surfaces.web import page_sessions
 from harken.surfaces.web.page_sessions import SignedRequest
 from harken.surfaces.web.shell import FORBIDDEN, TOO_LARGE, UNAUTHORIZED, PageShell, error_answer, wants_page
 from harken.surfaces.web.signin import VISIT, PageVisit, SignIns
+from harken.surfaces.wire import Answering, WholeRequests
 
 MAX_BODY = 4 * 1024 * 1024  # a text that becomes a file may be long
 PROBES = frozenset({"/healthz", "/readyz"})
@@ -58,6 +59,11 @@ HEADERS: Final[Mapping[str, str]] = MappingProxyType(
         # Not no-referrer: with that a browser says `Origin: null` when it sends a form of our own page.
         "referrer-policy": "same-origin",
     }
+)
+
+
+_DRESS: Final = tuple(
+    (name.encode(), value.encode()) for name, value in (*HEADERS.items(), ("cache-control", "no-store"))
 )
 
 
@@ -131,8 +137,10 @@ class HttpGuard:
         shell: PageShell,
         scheme: str = "http",
         refuse_client: ClientCheck | None = None,
+        calls: WholeRequests | None = None,
     ) -> None:
         self._app = app
+        self._calls = calls
         self._refuse_client = refuse_client
         self._token = token.encode()
         self._scheme = scheme
@@ -158,6 +166,16 @@ class HttpGuard:
             await self._shell.page()(scope, receive, dressed)
         else:
             await self._visit(asked, scope, receive, dressed)
+
+    def begin(self, scope: Scope, body: bytes) -> Answering | None:
+        """Return what answers a call of a program that has the token; all else is left to the steps of ASGI."""
+        if self._calls is None or scope["type"] != "http" or scope["method"] != "POST":
+            return None
+        asked = _GuardedRequest.of(scope)
+        is_plain = "authorization" in asked.headers and "upgrade" not in asked.headers and not asked.is_worker
+        if not is_plain or len(body) > MAX_BODY or asked.is_open or self._stranger(scope) or self._refusal(asked):
+            return None
+        return self._calls.begin(scope, body)
 
     async def _visit(self, asked: _GuardedRequest, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what a signed-in page asks, once what it sent is what it proved."""
@@ -308,6 +326,11 @@ def _proven(send: Send, visit: PageVisit) -> Send:
         await send(message)
 
     return proven
+
+
+def dressed(*headers: tuple[bytes, bytes]) -> tuple[tuple[bytes, bytes], ...]:
+    """Return the headers of an answer, with those that every answer has."""
+    return (*headers, *_DRESS)
 
 
 def _dressed(send: Send) -> Send:
