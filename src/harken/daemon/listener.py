@@ -80,7 +80,7 @@ Serve = Callable[[ByteStream, LineReader, Hello, Origin], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """How many connections may be open: for anybody, and more of them for hooks and for the person's calls."""
+    """How many connections may be open: for agents, and more of them for hooks and for the person's calls."""
 
     agents: int = AGENT_PLACES
     hooks: int = KEPT_PLACES

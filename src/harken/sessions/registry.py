@@ -334,7 +334,7 @@ class Sessions:
 
     @property
     def consumers(self) -> Collection[Consumer]:
-        """Whom the live sessions read as."""
+        """The consumers that the live sessions read as."""
         return self._consumers.keys()
 
     def of_satellite(self, name: str) -> Sequence[Session]:
