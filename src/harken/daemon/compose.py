@@ -537,13 +537,8 @@ async def _serve(daemon: Daemon) -> None:
                 "wake": daemon.wiring.serve_wake,
                 "acp": daemon.hosting.serve_editor,
             }
-            listener = Listener(
-                surfaces,
-                endpoint.token,
-                places=places_here(),
-                find_run=agents.run_of,
-                is_agent=daemon.callers.is_agent,
-            )
+            is_agent, places = daemon.callers.is_agent, places_here()
+            listener = Listener(surfaces, endpoint.token, places=places, find_run=agents.run_of, is_agent=is_agent)
             daemon.places_problem = lambda: listener.problem
             # Accepting fails while the process has no file descriptors left.
             supervisor.start("socket", partial(endpoint.listener.serve, listener.handle))
