@@ -25,6 +25,7 @@ from tests.edge.rig import (
     shake_hands,
     started,
 )
+from tests.loss.rig import until
 
 RESTART_SECONDS = 2.0  # between two starts
 SOME_PATIENCE = ("--patience", "3")  # enough for a program to end, on a busy machine too
@@ -206,7 +207,7 @@ def test_the_started_daemon_is_started_again_after_it_was_killed(home: Path, pip
         second = pipe.message()["pid"]
         assert isinstance(second, int)
         assert asked(host, request(1)) == result(1, pid=second)
-        assert not Path(f"/proc/{first}").exists(), "a dead daemon stays as a zombie"
+        until(lambda: not Path(f"/proc/{first}").exists(), "the dead daemon is no zombie")
         os.kill(second, signal.SIGKILL)
 
 

@@ -155,7 +155,8 @@ def check(storm: Storm) -> None:
     for party in storm.parties:
         party.wait_for(set(found))
         check_given(party, stored)
-    until(lambda: set(stored["inbox"]) <= storm.hooked.shown().keys(), "the hooks get everything", LONG_SECONDS)
+    # On a busy machine a hook is let go when the main daemon was silent for some seconds, and the next one is asked.
+    until(lambda: set(stored["inbox"]) <= storm.hooked.shown().keys(), "the hooks get everything", 4 * LONG_SECONDS)
     check_seen(storm)
 
 
