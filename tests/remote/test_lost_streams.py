@@ -17,6 +17,7 @@ from tests.loss.rig import WAIT_SECONDS, Json, until
 from tests.remote.rig import ACCEPT, PublicDaemon
 
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
+ACCEPTED = 202
 ERAS = pytest.mark.parametrize("version", [LEGACY, MODERN])
 
 
@@ -92,6 +93,19 @@ def _data(text: str) -> list[str]:
 
 def _presence(public: PublicDaemon) -> list[str]:
     return [each["presence"] for each in public.call("status")["sessions"]]
+
+
+def test_session_that_a_client_was_told_of_is_there_however_the_greeting_ends(public: PublicDaemon) -> None:
+    """Clients close a connection as soon as they have read what they want."""
+    info = {"name": "raw", "version": "1"}
+    params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": info}
+    secret = public.token()
+    for _ in range(10):
+        client = RawClient(public, secret, LEGACY)
+        with client.posted({"id": 0, "method": "initialize", "params": params}) as answer:
+            client.session = answer.headers["mcp-session-id"]
+        with client.posted({"method": "notifications/initialized"}) as answer:
+            assert answer.status == ACCEPTED
 
 
 def test_resumed_stream_has_the_answer_that_came_meanwhile(public: PublicDaemon) -> None:

@@ -26,7 +26,10 @@ def asked(pair: Pair, moment: str, payload: bytes, *, pid: int = 0) -> Iterator[
         sock.sendall(json.dumps(hello).encode() + b"\n" + payload)
         with sock.makefile("rb") as file:
             head = file.readline()
-            yield sock, file.read(int(head.split()[1])).decode() if head else ""
+            length = int(head.split()[1]) if head.endswith(b"\n") else 0
+            text = file.read(length)
+            # Of an answer that is cut off, a hook prints nothing.
+            yield sock, text.decode() if len(text) == length else ""
 
 
 def hook(pair: Pair, moment: str, payload: bytes, *, pid: int = 0) -> str:

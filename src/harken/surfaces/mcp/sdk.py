@@ -638,12 +638,11 @@ class RemoteAgents:
             names.append(name)
             self._sessions[name] = agent
 
-        is_begun = False
         try:
             await agent.handle(scope, receive, send, began=began)
-            is_begun = bool(names)
         finally:
-            if not is_begun:
+            # A client that was told its session has one, however the connection of that answer ended.
+            if not names:
                 agent.end()
 
     async def _program(self, holder: Caller, client: str) -> RemoteAgent:
