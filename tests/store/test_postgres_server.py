@@ -15,6 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from harken.clock import ServerClock
@@ -26,7 +27,7 @@ from harken.store.postgres.store import channel_of, open_store
 from harken.store.sql.transaction import encode_json
 from harken.store.sqlite.connection import migrations as sqlite_migrations
 from harken.testing import FakeClock
-from tests.contracts.store_suite import LEASE_SECONDS, READER, SECOND, fill, new_message, texts
+from tests.contracts.store_suite import LEASE_SECONDS, READER, SECOND, WAIT_SECONDS, fill, new_message, texts
 from tests.contracts.two_openers import Rings
 from tests.store.postgres_server import SchemaPool, fresh, own_server, schemas
 
@@ -259,9 +260,11 @@ async def test_one_connection_that_is_dead_keeps_no_message_back(
     """The one that listens, while the others live: it is looked for what it did not tell of, and made anew."""
     target, clock, rings = own_target, FakeClock(), Rings()
     async with open_store(target, clock, daemon="a") as first, open_store(target, clock, daemon="b") as second:
-        with closing(connect(target)) as connection:
-            listening = [pid for (pid,) in connection.execute(LISTENING).fetchall()]
-        assert len(listening) == 2
+        listening = list[int]()
+        with closing(connect(target)) as connection, anyio.fail_after(WAIT_SECONDS):
+            while len(listening) < 2:
+                await anyio.lowlevel.checkpoint()
+                listening = [pid for (pid,) in connection.execute(LISTENING).fetchall()]
         for pid in listening:
             os.kill(pid, end)
         try:

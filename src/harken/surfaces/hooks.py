@@ -417,7 +417,8 @@ async def answered_in_time(
 
             async def wait_for(ending: Callable[[], Awaitable[str]]) -> None:
                 nonlocal because
-                because = await ending()
+                said = await ending()
+                because = because or said  # another one may end at the same moment
                 tasks.cancel_scope.cancel()
 
             for ending in endings:

@@ -530,6 +530,9 @@ class HostedSession:
         session, turn = self._session, self._turn
         if session is None or request.session != self._conversation:
             return None
+        # Taken before anything is waited for: the editor may answer, and the turn end, before the question is stored.
+        number = fields(request.raw, "_meta").get("harken")
+        in_editor = self._in_editor.setdefault(number, _EditorAnswer()) if isinstance(number, int) else None
         use = turn.tools.get(request.tool.id) if turn else None
         asked = question_of(request, use.call if use else None, session)
         if turn is not None and use is None:
@@ -540,10 +543,9 @@ class HostedSession:
         except HarkenError as exc:
             self.record.add(HostedPart(kind="problem", text=legible(f"{exc.message} It was not allowed.")))
             return None
-        endings = [_waiter(turn.over, OVER)] if turn else []
-        number = fields(request.raw, "_meta").get("harken")
-        if isinstance(number, int):
-            endings.append(self._in_editor.setdefault(number, _EditorAnswer()).wait)
+        endings: list[Callable[[], Awaitable[str]]] = [in_editor.wait] if in_editor else []
+        if turn is not None:
+            endings.append(_waiter(turn.over, OVER))
         answered = await answered_in_time(self._approvals, approval, endings)
         if isinstance(number, int):
             self._in_editor.pop(number, None)
