@@ -23,11 +23,11 @@ run: $(VENV)/.installed ## install what is needed and start Harken
 	@$(BIN)/harken up
 	@printf '\nTo have the command harken in this terminal: . %s/activate\n' '$(BIN)'
 
-# Seven workers for two cores: a test waits for a daemon, a browser or a service more than half of its time.
+# Five workers for two cores: a test waits for a daemon, a browser or a service more than half of its time.
 test: $(VENV)/.installed-dev $(INTEROP)/node_modules/.installed ## run the tests (ARGS="-k name" is passed to pytest)
 	@scripts/browser.sh
 	@scripts/dovecot.sh
-	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -n 7 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # On a disk, not in memory: the sandbox of Codex gives what it runs a /dev of its own, without /dev/shm.
 test-hosts soak: export TMPDIR ?= /var/tmp
